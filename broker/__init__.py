@@ -1,0 +1,1 @@
+"""The broker: the only place where dledger, store and remoting meet."""

@@ -1,0 +1,142 @@
+"""From a directory to what consensus may start with.
+
+    identity -> whose store is this          hard state -> term and vote
+    checkpoint (watermarks) -> what was once synced     control snapshot -> state at Q, log start S
+    log: scanned from Q when it was synced beyond Q, else (a hand-over that broke off) from S
+
+Law: nothing below the durable watermark is ever cut. What does not verify there is damage, and the caller repairs it
+from a peer; a torn tail above it ends the log. Both kinds of small record exist before a directory becomes a store, so
+a missing one later is damage and not a fresh start.
+Does not know: peers, what is done about damage."""
+
+from random import Random
+from typing import NamedTuple
+
+from broker.codec import decode_membership, encode_membership, first_membership
+from broker.config import BrokerConfig
+from broker.state.machine import StateMachine
+from dledger.core import Boot
+from dledger.ready import HardState as CoreHardState
+from model.errors import NotAStore
+from model.ids import Incarnation, LogPosition, NodeId, Term
+from store import identity, snapshot
+from store.commitlog import CommitLog
+from store.disk import Disk
+from store.hardstate import DamagedState, HardState, HardStateFile, WatermarkFile, Watermarks
+from store.identity import StoreIdentity
+from store.scan import ScanResult, scan
+from store.snapshot import ControlSnapshot
+
+IDENTITY_BITS = 62
+
+
+class Records(NamedTuple):
+    """The small files of a store, loaded and mended."""
+
+    identity: StoreIdentity
+    hard_file: HardStateFile
+    hard_state: HardState
+    mark_file: WatermarkFile
+    marks: Watermarks
+    snapshot: ControlSnapshot | None  # None: the directory belongs to no group yet
+
+
+def load_records(disk: Disk, config: BrokerConfig, random: Random) -> Records:
+    """Load the small files; an empty directory becomes a store with a new incarnation."""
+    found = identity.load(disk)
+    hard_file, mark_file = HardStateFile(disk), WatermarkFile(disk)
+    if found is None:
+        if disk.list("commitlog") or disk.list(snapshot.DIRECTORY):
+            raise NotAStore(f"{disk.root} holds log files but no identity")
+        hard_file.save(HardState(0, ""))
+        mark_file.save(Watermarks(0, 0, 0))
+        incarnation = random.getrandbits(IDENTITY_BITS)
+        found = StoreIdentity(
+            config.node.cluster, config.node.group, config.node.node, incarnation, config.store.segment_bytes
+        )
+        identity.create(disk, found)
+    identity.check(
+        found, cluster=config.node.cluster, group=config.node.group, node=config.node.node,
+        segment_bytes=config.store.segment_bytes,
+    )  # fmt: skip
+    identity.mend(disk, found)
+    hard_state, marks = hard_file.load(), mark_file.load()
+    if hard_state is None or marks is None:
+        raise DamagedState(f"{'the hard state' if hard_state is None else 'the checkpoint'} of this store is missing")
+    return Records(found, hard_file, hard_state, mark_file, marks, snapshot.load_newest(disk))
+
+
+def form(disk: Disk, genesis: tuple[tuple[NodeId, Incarnation], ...]) -> ControlSnapshot:
+    """Make this store a member of a new group: the state before its first entry."""
+    state = StateMachine(genesis)
+    first = ControlSnapshot(
+        position=0, log_start=0, base_term=0, base_chain=0, epochs=(),
+        memberships=((-1, encode_membership(first_membership(genesis))),), chain=0, time_ms=0, state=state.snapshot(),
+    )  # fmt: skip
+    snapshot.write(disk, first)
+    return first
+
+
+class Scanned(NamedTuple):
+    """A scan and where it began: at the log start (`whole`), or at the control snapshot's position."""
+
+    result: ScanResult
+    whole: bool
+
+
+def scan_log(disk: Disk, config: BrokerConfig, records: Records, *, whole: bool) -> Scanned:
+    """Verify the log: as far as a restart must, or all of it when there is a reason to doubt it."""
+    control, size, durable = records.snapshot, config.store.segment_bytes, records.marks.durable
+    if control is None:
+        return Scanned(scan(disk, size, 0, 0, 0), whole=True)
+    if whole or durable < control.position:  # a hand-over broke off: the log may not reach the snapshot yet
+        return Scanned(scan(disk, size, control.log_start, control.base_chain, durable), whole=True)
+    return Scanned(scan(disk, size, control.position, control.chain, durable), whole=False)
+
+
+class Opened(NamedTuple):
+    """All that a running replica is made of."""
+
+    log: CommitLog
+    state: StateMachine
+    boot: Boot
+    applied: int  # derived files are complete to here
+    control: ControlSnapshot | None
+
+
+def open_log(disk: Disk, config: BrokerConfig, records: Records, scanned: Scanned) -> Opened:
+    """Open what the scan verified. The durable watermark may lie above its end only for a node that lost bytes."""
+    control, found = records.snapshot, scanned.result
+    hard = CoreHardState(Term(records.hard_state.term), NodeId(records.hard_state.vote) or None)
+    zero = LogPosition(0)
+    if control is None:
+        log = CommitLog.open_at(disk, config.store.segment_bytes, 0, 0, 0, 0)
+        return Opened(log, StateMachine(), Boot(hard, zero, Term(0), (), zero, zero, ()), 0, None)
+    applied, time_ms, marks = control.log_start, found.last_time_ms, found.marks
+    runs, rows = found.runs, (control.memberships[0], *found.memberships)
+    if not scanned.whole:
+        applied, time_ms = control.position, max(control.time_ms, found.last_time_ms)
+        marks = ((control.position, control.chain), *found.marks)
+        runs, rows = _joined_runs(control.epochs, found.runs), (*control.memberships, *found.memberships)
+    log = CommitLog.open_at(
+        disk, config.store.segment_bytes, control.log_start, control.base_chain, found.end, found.chain,
+        time_ms=time_ms, durable=records.marks.durable, marks=marks,
+    )  # fmt: skip
+    boot = Boot(
+        hard_state=hard,
+        start=LogPosition(control.log_start),
+        base_term=Term(control.base_term),
+        runs=tuple((Term(term), LogPosition(start)) for term, start in runs),
+        end=LogPosition(found.end),
+        commit=LogPosition(min(max(records.marks.commit, control.position), found.end)),
+        memberships=tuple((LogPosition(at), decode_membership(body)) for at, body in rows),
+        control_floor=LogPosition(control.position),
+        lost_floor=LogPosition(records.marks.durable),
+    )
+    return Opened(log, StateMachine.restore(control.state), boot, applied, control)
+
+
+def _joined_runs(older: tuple[tuple[int, int], ...], newer: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    if older and newer and older[-1][0] == newer[0][0]:
+        return (*older, *newer[1:])
+    return (*older, *newer)

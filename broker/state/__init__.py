@@ -1,0 +1,1 @@
+"""The replicated state machine: a function of committed entries, and of nothing else."""
