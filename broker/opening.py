@@ -41,13 +41,24 @@ class Records(NamedTuple):
     snapshot: ControlSnapshot | None  # None: the directory belongs to no group yet
 
 
+def check_owner(disk: Disk, config: BrokerConfig) -> StoreIdentity | None:
+    """Raise unless the directory is empty or this node's; changes nothing."""
+    found = identity.load(disk)
+    if found is not None:
+        identity.check(
+            found, cluster=config.node.cluster, group=config.node.group, node=config.node.node,
+            segment_bytes=config.store.segment_bytes,
+        )  # fmt: skip
+    elif disk.list("commitlog") or disk.list(snapshot.DIRECTORY):
+        raise NotAStore(f"{disk.root} holds log files but no identity")
+    return found
+
+
 def load_records(disk: Disk, config: BrokerConfig, random: Random) -> Records:
     """Load the small files; an empty directory becomes a store with a new incarnation."""
-    found = identity.load(disk)
+    found = check_owner(disk, config)
     hard_file, mark_file = HardStateFile(disk), WatermarkFile(disk)
     if found is None:
-        if disk.list("commitlog") or disk.list(snapshot.DIRECTORY):
-            raise NotAStore(f"{disk.root} holds log files but no identity")
         hard_file.save(HardState(0, ""))
         mark_file.save(Watermarks(0, 0, 0))
         incarnation = random.getrandbits(IDENTITY_BITS)
@@ -55,10 +66,6 @@ def load_records(disk: Disk, config: BrokerConfig, random: Random) -> Records:
             config.node.cluster, config.node.group, config.node.node, incarnation, config.store.segment_bytes
         )
         identity.create(disk, found)
-    identity.check(
-        found, cluster=config.node.cluster, group=config.node.group, node=config.node.node,
-        segment_bytes=config.store.segment_bytes,
-    )  # fmt: skip
     identity.mend(disk, found)
     hard_state, marks = hard_file.load(), mark_file.load()
     if hard_state is None or marks is None:

@@ -11,14 +11,17 @@ Does not know: sockets, clients, names of files."""
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from typing import TypeVar
 
+from broker.applying import Applier
 from broker.codec import encode_membership
 from broker.composing import Composition
 from broker.config import BrokerConfig
 from broker.fencing import Forming, Repairing
+from broker.greeting import Greeter
 from broker.housekeeping import Housekeeping
 from broker.mail import Poster, Received, read_append, read_handover
-from broker.opening import Opened, form, load_records, open_log, scan_log
+from broker.opening import Opened, check_owner, form, load_records, open_log, scan_log
 from broker.pending import Pending
 from broker.ports import (
     Hello,
@@ -28,13 +31,11 @@ from broker.ports import (
     Phase,
     ReadResult,
     RepairAsk,
-    RepairGive,
     Reply,
     SendRequest,
     SendResult,
 )
 from broker.proposing import Order, Proposer
-from broker.repair import entries_from
 from broker.state.commands import UnknownCommand, log_start, topic_delete, topic_set
 from broker.state.machine import Diverged, StateMachine
 from broker.syncing import Synced, SyncRounds, Watermarker
@@ -52,13 +53,11 @@ from store.derived import Derived
 from store.disk import Disk, DiskError
 from store.entry import CorruptEntry, EntryKind
 from store.hardstate import DamagedState, Watermarks
-from store.preamble import parse_preamble
 from store.scan import Damage
 from store.snapshot import ControlSnapshot
 
+T = TypeVar("T")
 INBOX_MAX = 1024  # letters; a turn must end within one tick even at 20 us each. What does not fit is lost, as on a wire
-APPLY_BYTES_MAX = 4 << 20  # per turn, so that heartbeats are never late
-HELLO_EVERY_MS = 200  # an empty or unknown node makes itself heard
 assert entry.ENVELOPE_BYTES == ENVELOPE_BYTES
 
 
@@ -98,31 +97,48 @@ class Replica:
         self.phase = Phase.FORMING
         self.failure: str | None = None
         self.core: RaftCore | None = None
-        self.applied = 0
-        self.applied_time_ms = 0  # leader time of the last applied entry
         self.refusal: MQError | None = None  # why sends are refused although this node leads (disk almost full)
         self.control: ControlSnapshot | None = None  # the newest on disk
         self._fence: Forming | Repairing | None = None
-        self._ticks = 0
         self._inbox: deque[Letter] = deque()
         self._proposer = Proposer(config.store.entry_bytes_limit, store_host)
         self._reads: list[tuple[int, Callable[[ReadResult], None]]] = []
-        self._strangers: dict[NodeId, Incarnation] = {}  # who said hello and is not a member under that incarnation
+        self._greeter = Greeter(self, config, disk, peers)
         self._life = 0  # callbacks of lanes from before a repair are not for the log that is open now
+
+    @property
+    def state(self) -> StateMachine:
+        """The replicated state, as far as it is applied."""
+        return self._applier.state
+
+    @property
+    def applied(self) -> int:
+        """State and derived files hold every entry below this position."""
+        return self._applier.applied
+
+    @property
+    def applied_time_ms(self) -> int:
+        """Leader time of the last applied entry."""
+        return self._applier.time_ms
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Open the directory; raises StoreError or DiskError when it cannot be used, with nothing changed."""
+        check_owner(self._disk, self._config)
         self._disk.lock()
-        self._records = load_records(self._disk, self._config, self._random)
-        self.incarnation = Incarnation(self._records.identity.incarnation)
-        self._disk.replace("abort", b"")  # removed by a clean stop
-        if self._records.snapshot is None:
-            self._fence = Forming(self.node, self.incarnation, tuple(NodeId(v) for v in self._config.node.voters))
-            self._try_form()
-        else:
-            self._recover()
+        try:
+            self._records = load_records(self._disk, self._config, self._random)
+            self.incarnation = Incarnation(self._records.identity.incarnation)
+            self._disk.replace("abort", b"")  # removed by a clean stop
+            if self._records.snapshot is None:
+                self._fence = Forming(self.node, self.incarnation, tuple(NodeId(v) for v in self._config.node.voters))
+                self._try_form()
+            else:
+                self._recover()
+        except BaseException:
+            self._disk.unlock()
+            raise
 
     def stop(self) -> None:
         """A clean end: what is written is synced and checkpointed, so that the next start has nothing to scan."""
@@ -172,11 +188,10 @@ class Replica:
         self._fence = None
         self._life += 1
         self.log: CommitLog = opened.log
-        self.state: StateMachine = opened.state
         self.control = opened.control
         self.derived = Derived(self._disk, store)
-        self.applied = self.derived.cut_back(opened.applied, opened.boot.start)
-        self.applied_time_ms = opened.control.time_ms if opened.control is not None else 0
+        applied = self.derived.cut_back(opened.applied, opened.boot.start)
+        self._applier = Applier(self.log, self.derived, opened.state, applied, opened.control)
         self._marks = Watermarker(self._records.mark_file, self._records.marks)
         self._syncs = SyncRounds(
             self._sync_lane, self._disk, self._records.hard_file, self.log.begin_sync, self.here(self._synced)
@@ -203,18 +218,15 @@ class Replica:
 
         def idle(result: object) -> None:  # what the lanes were doing with the old log has ended
             if life == self._life and self.phase is Phase.REPAIRING:
-                self._reopen()
+                self._guarded(self._reopen)
 
         self._sync_lane.submit(lambda: None, lambda result: self.background.submit(lambda: None, idle))
 
     def _reopen(self) -> None:
         self.log.close()
         self.derived.close()
-        try:
-            self._records = load_records(self._disk, self._config, self._random)
-            self._recover(whole=True)
-        except (DiskError, DamagedState) as error:
-            self.fail(f"{error}")
+        self._records = load_records(self._disk, self._config, self._random)
+        self._recover(whole=True)
 
     def here(self, function: Callable[..., None]) -> Callable[..., None]:
         """A callback that is dropped when the log it was meant for is no longer open."""
@@ -222,9 +234,19 @@ class Replica:
 
         def call(*arguments: object) -> None:
             if life == self._life and self.phase is Phase.RUNNING:
-                function(*arguments)
+                self._guarded(lambda: function(*arguments))
 
         return call
+
+    def _guarded(self, work: Callable[[], T]) -> T | None:
+        """Do some work; a failing disk or an entry that cannot be followed stops the replica, damage fences it."""
+        try:
+            return work()
+        except (DiskError, Diverged, UnknownCommand, DamagedState) as error:
+            self.fail(f"{error}")
+        except CorruptEntry as error:
+            self.damaged(Damage(error.position, error.reason, error.position))
+        return None
 
     # ---- what the outside says -----------------------------------------------------------------------------------
 
@@ -235,11 +257,11 @@ class Replica:
 
     def tick(self) -> None:
         """One tick_ms has passed."""
-        if self.phase is Phase.STOPPED:
-            return
-        self._ticks += 1
-        if self._ticks % max(1, HELLO_EVERY_MS // self._config.raft.tick_ms) == 0:
-            self._say_hello()
+        if self.phase is not Phase.STOPPED:
+            self._guarded(self._tick)
+
+    def _tick(self) -> None:
+        self._greeter.tick(self._fence)
         if self.phase is Phase.RUNNING and self.core is not None:
             self.core.tick()
             self._house.tick()
@@ -284,7 +306,7 @@ class Replica:
         """Change the group; a learner is added under the incarnation it said hello with."""
         core = self.core
         if change.kind is ChangeKind.ADD_LEARNER and not change.incarnation:
-            change = change._replace(incarnation=self._strangers.get(change.node, Incarnation(0)))
+            change = change._replace(incarnation=self._greeter.strangers.get(change.node, Incarnation(0)))
         known = change.kind is not ChangeKind.ADD_LEARNER or change.incarnation
         if core is None or not known or core.change(change, _membership_entry_bytes) is None:
             reply(False)
@@ -309,16 +331,12 @@ class Replica:
 
     def turn(self) -> bool:
         """Do what is to be done now; True when a part of it is left for the next turn."""
-        try:
-            while self._inbox and self.phase is not Phase.STOPPED:
-                self._open_letter(self._inbox.popleft())
-            if self.phase is Phase.RUNNING:
-                return self._run_turn()
-        except DiskError as error:
-            self.fail(str(error))
-        except (Diverged, UnknownCommand, DamagedState) as error:
-            self.fail(f"{error}")
-        return False
+        return bool(self._guarded(self._turn))
+
+    def _turn(self) -> bool:
+        while self._inbox and self.phase is not Phase.STOPPED:
+            self._open_letter(self._inbox.popleft())
+        return self.phase is Phase.RUNNING and self._run_turn()
 
     def _run_turn(self) -> bool:
         core = self.core
@@ -328,11 +346,10 @@ class Replica:
         while self._proposer.propose(core, self._time_ms()):
             self._drain()
         more = self._apply(core)
-        if self.phase is Phase.RUNNING:
-            self._watch_leadership(core)
-            self._syncs.pump()
-            self._house.turn()
-            assert self.applied <= core.commit <= core.end == self.log.end, (self.applied, core.commit, core.end)
+        self._watch_leadership(core)
+        self._syncs.pump()
+        self._house.turn()
+        assert self.applied <= core.commit <= core.end == self.log.end, (self.applied, core.commit, core.end)
         return more
 
     def _watch_leadership(self, core: RaftCore) -> None:
@@ -406,45 +423,16 @@ class Replica:
         """Leader time never goes back along the log, whatever the clock does."""
         return max(self._clock.now_ms(), self.log.end_time_ms)
 
-    # ---- applying ------------------------------------------------------------------------------------------------
-
     def _apply(self, core: RaftCore) -> bool:
-        """Bring committed entries into force: state, queues, index; True when some are left for the next turn."""
-        if self.applied < core.commit:
-            stop = self.applied + APPLY_BYTES_MAX
-            try:
-                for header, body in self.log.entries(self.applied, core.commit):
-                    self._apply_entry(header, body)
-                    self.applied, self.applied_time_ms = header.end, header.time_ms
-                    if header.end >= stop:
-                        break
-            except CorruptEntry as error:
-                self.damaged(Damage(error.position, error.reason, core.durable))
-                return False
+        """Bring committed entries into force and answer who waited; True when some are left for the next turn."""
+        more = self._applier.advance(core.commit)
         self._proposer.pending.complete(self.applied, core.epochs.term_at)
         if self._reads:
-            due = [(position, reply) for position, reply in self._reads if position <= self.applied]
-            self._reads = [(position, reply) for position, reply in self._reads if position > self.applied]
+            due = [read for read in self._reads if read[0] <= self.applied]
+            self._reads = [read for read in self._reads if read[0] > self.applied]
             for position, reply in due:
                 reply(ReadResult(Outcome.DONE, position))
-        return self.applied < core.commit
-
-    def _apply_entry(self, header: entry.Header, body: memoryview) -> None:
-        known = header.position < self.state.position  # control state came by snapshot and is ahead of the log
-        if header.kind != EntryKind.DATA:
-            if not known:
-                self.state.advance(header.end)
-            return
-        preamble = parse_preamble(body)
-        if known:
-            shows = self.state.shows
-            self.derived.dispatch(
-                header.position, header.time_ms, preamble, lambda topic: shows(topic, header.position)
-            )
-            return
-        for topic in self.state.apply(header.position, header.end, preamble):
-            self.derived.delete_topic(topic)
-        self.derived.dispatch(header.position, header.time_ms, preamble)
+        return more
 
     # ---- letters -------------------------------------------------------------------------------------------------
 
@@ -456,12 +444,14 @@ class Replica:
         elif isinstance(body, Hello):
             self._heard_hello(letter, body)
         elif isinstance(body, RepairAsk):
-            self._give(letter.source, body.position)
+            self._greeter.give(self._fence, letter.source, body.position)
         elif isinstance(self._fence, Repairing) and self._fence.take(letter.source, body, self.node):
             self._after_repair(self._fence)
 
     def _step(self, message: Message) -> None:
         assert self.core is not None
+        if message.kind is Kind.APPEND or message.kind is Kind.HANDOVER:
+            self._drain()  # the own no-op of a won election may still wait to be written: it may be what is cut here
         try:
             if message.kind is Kind.APPEND:
                 message = read_append(message, self.core.epochs, self.log)
@@ -485,42 +475,17 @@ class Replica:
         self.derived.clear()
         self.log.reset(control.log_start, control.base_chain)
         self._marks.set(Watermarks(control.log_start, control.log_start, control.base_chain))
-        self.control, self.state = control, StateMachine.restore(control.state)
-        self.applied = control.log_start
+        self.control = control
+        self._applier = Applier(self.log, self.derived, StateMachine.restore(control.state), control.log_start, None)
         self._proposer.pending.forget_below(control.log_start)
 
     # ---- before consensus: forming, joining, repairing -----------------------------------------------------------
 
-    def _genesis(self) -> tuple[tuple[NodeId, Incarnation], ...] | None:
-        if self.phase is Phase.RUNNING and self.state.genesis:
-            return tuple((NodeId(n), Incarnation(i)) for n, i in self.state.genesis)
-        return None
-
-    def _say_hello(self) -> None:
-        if isinstance(self._fence, Repairing):
-            for peer in self._fence.whom_to_ask(self.node):
-                self._mail(peer, RepairAsk(self._fence.position))
-        if self.phase is Phase.REPAIRING:
-            return
-        member = self.core is not None and self.core.membership.incarnations.get(self.node) == self.incarnation
-        if not member:
-            known = self.core.membership.nodes if self.core is not None else ()
-            for peer in sorted({NodeId(v) for v in self._config.node.voters} | set(known)):
-                if peer != self.node:
-                    self._mail(peer, Hello(self._genesis(), answer_wanted=self.phase is Phase.FORMING))
-
     def _heard_hello(self, letter: Letter, hello: Hello) -> None:
-        if hello.answer_wanted and self.phase is not Phase.REPAIRING:
-            self._mail(letter.source, Hello(self._genesis(), answer_wanted=False))
+        self._greeter.heard(letter, hello)
         if isinstance(self._fence, Forming):
             self._fence.heard(letter.source, letter.incarnation, hello)
             self._try_form()
-        elif self.core is not None and not hello.answer_wanted:
-            if self.core.membership.incarnations.get(letter.source) != letter.incarnation:
-                self._strangers[letter.source] = letter.incarnation
-                if self.core.serving and letter.source in self.core.membership.incarnations:  # a wiped member returns
-                    change = Change(ChangeKind.ADD_LEARNER, letter.source, letter.incarnation)
-                    self.change_membership(change, lambda accepted: None)
 
     def _try_form(self) -> None:
         """Form the group when all its voters are empty, enter it when it exists, join it when it knows another self."""
@@ -532,14 +497,6 @@ class Replica:
         if genesis is not None or self._fence.must_join:
             self._recover()
 
-    def _give(self, asker: NodeId, position: LogPosition) -> None:
-        """Entries for a damaged node: whatever verifies here."""
-        if isinstance(self._fence, Repairing):
-            self._mail(asker, self._fence.give(position))
-        elif self.core is not None and self.phase is Phase.RUNNING:
-            payload = entries_from(self._disk, self._config.store.segment_bytes, position, self.core.durable)
-            self._mail(asker, RepairGive(position, self.core.commit, payload))
-
     def _after_repair(self, fence: Repairing) -> None:
         """Bytes were mended, or nobody has them: look again, or go on without them as a fenced node."""
         self.event("repaired", position=fence.position, lost=fence.lost)
@@ -548,9 +505,6 @@ class Replica:
             self._run(open_log(self._disk, self._config, self._records, fence.good_part))
         else:
             self._recover(whole=fence.whole)
-
-    def _mail(self, target: NodeId, body: Hello | RepairAsk | RepairGive) -> None:
-        self._peers.send(Letter(self.node, target, self.incarnation, body))
 
     def event(self, name: str, **fields: object) -> None:
         self._on_event(Event(name, tuple(fields.items())))

@@ -213,13 +213,13 @@ class ConsumeQueue:
         self._drop_head(self._first_live(keep[0], end, log_start), unsure=log_start > 0)
         return False
 
+    def close(self) -> None:
+        """Close the files: they are about to be removed with a directory above them."""
+        self._handles.forget(self._name(base) for base in self._bases)
+
     def remove(self) -> None:
-        """All files and the directory."""
-        self._remove(self._bases)
-        self._bases = []
-        self._tail_base = -1
-        self._min = self._max = 0
-        self._loaded = True
+        """Files and directory go; the object is of no use afterwards."""
+        self.close()
         self._disk.remove_tree(self.directory)
 
     def _load(self) -> None:

@@ -8,12 +8,18 @@ the same names and bytes. Nothing here is worth repairing byte by byte: what doe
 dispatched again (`cut_back` says from where).
 
 Checkpoint at C: everything below C is dispatched; `flush` on the loop, `sync` of its ticket in a lane, and only then
-may C be written down. After a start, `cut_back(C, log_start)` before anything else.
+may C be written down. After a start, `cut_back(C, log_start)` before anything else. It restores the files as of C, with
+one exception: queues of a topic that was deleted above C may be gone already; the same deletion comes again.
+
+A rebuild takes a while, and a crash in the middle leaves files that look well and are complete to nowhere near C. So
+files are only thrown away under a durable record of doubt, config/doubt.<n>; a start that finds one begins anew, and
+the first checkpoint after the rebuild removes it.
 A queue without messages does not exist here; its next offset is part of the replicated state.
 Does not know: commands, which topics exist, what is committed.
 """
 
 import errno
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Protocol
@@ -24,12 +30,14 @@ from numpy.typing import NDArray
 
 from store import consumequeue, keyindex
 from store.config import StoreConfig
-from store.consumequeue import PLAIN_UNITS_MAX, UNIT, UNIT_BYTES, ConsumeQueue, pack_units, queue_directory
+from store.consumequeue import PLAIN_UNITS_MAX, REBUILD, UNIT, UNIT_BYTES, ConsumeQueue, pack_units, queue_directory
 from store.disk import Disk, DiskError
 from store.entry import ENVELOPE_BYTES
 from store.handles import DerivedTicket, Handles
 from store.hardstate import DamagedState
 from store.keyindex import KeyIndex
+
+_DOUBT = re.compile(r"doubt\.(\d{1,9})")
 
 
 class Batch(Protocol):
@@ -71,6 +79,10 @@ class Derived:
         self._handles = Handles(disk)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.damage: DamagedState | None = None  # why the last `cut_back` threw everything away
+        numbers = [int(found[1]) for found in map(_DOUBT.fullmatch, disk.list("config")) if found is not None]
+        self._doubts = [f"config/doubt.{number}" for number in numbers]
+        self._doubt_count = max(numbers, default=0)
+        self._settled: list[str] = []  # doubts that the next checkpoint removes: the files were thrown away since
         for topic in disk.list(consumequeue.DIRECTORY):
             for queue in disk.list(f"{consumequeue.DIRECTORY}/{topic}"):
                 if queue.isascii() and queue.isdecimal():
@@ -98,7 +110,8 @@ class Derived:
 
         In a rebuild, `wanted` tells whether messages of a topic at this position still count (the topic was not deleted
         since). Keys are entered all the same: the index never forgets a topic before its segment goes.
-        Raises DamagedState if a queue does not end where the entry goes on: then `clear` and dispatch all again."""
+        Raises DamagedState if a queue does not end where the entry goes on: `clear` and dispatch all again, or leave it
+        to the next start, which will."""
         lengths, key_counts = preamble.lengths, preamble.key_counts
         if not len(lengths):
             return
@@ -115,13 +128,19 @@ class Derived:
             np.cumsum(lengths[:-1], out=starts[1:])
             starts += first
             packed = pack_units(starts, lengths, preamble.tags)
-        self._append(preamble.batches, packed, wanted)
+        try:
+            self._append(preamble.batches, packed, wanted)
+        except DamagedState:
+            self.distrust()
+            raise
         if len(preamble.keys):
             self.index.put_many(preamble.keys, np.repeat(starts, key_counts), time_ms)
 
     def flush(self) -> DerivedTicket:
-        """Everything dispatched up to now; cheap, on the loop."""
-        return self._handles.flush()
+        """Everything dispatched up to now, which must be all below the checkpoint; cheap, on the loop."""
+        ticket = self._handles.flush()._replace(doubts=tuple(self._settled))
+        self._settled = []
+        return ticket
 
     def sync(self, ticket: DerivedTicket) -> None:
         """Slow, in a lane: on return all of the ticket is durable."""
@@ -132,6 +151,15 @@ class Derived:
             except DiskError as error:
                 if error.errno != errno.ENOENT:  # the queue was dropped since: there is no name to keep
                     raise
+        for doubt in ticket.doubts:
+            self._disk.remove_tree(doubt)
+
+    def distrust(self) -> None:
+        """Some of these files are wrong: whatever happens, the next start dispatches everything again."""
+        self._doubt_count += 1
+        doubt = f"config/doubt.{self._doubt_count}"
+        self._disk.replace(doubt, b"The consume queues and the index are being rebuilt from the log.\n")
+        self._doubts.append(doubt)
 
     def cut_back(self, to_position: int, log_start: int) -> int:
         """After a start: keep exactly what belongs to [log_start, to_position).
@@ -140,9 +168,11 @@ class Derived:
         gone (`damage` says why). Bytes not synced before the crash may be anything and are no damage."""
         self.damage = None
         try:
+            if self._doubts:
+                raise DamagedState("a rebuild of the queues and the index is due, or was cut short", do=REBUILD)
             for key, queue in list(self._queues.items()):
                 if queue.cut_back(to_position, log_start):
-                    self._drop(key)
+                    self._queues.pop(key).remove()
             self.index.cut_back(to_position, log_start)
         except DamagedState as damage:
             self.clear()
@@ -154,18 +184,22 @@ class Derived:
         """The log begins here now. Its new start must be durable elsewhere before this is called."""
         for key, queue in list(self._queues.items()):
             if queue.drop_below(log_start):
-                self._drop(key)
+                self._queues.pop(key).remove()
         self.index.drop_below(log_start)
 
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues; durable with the next ticket."""
         for key in [key for key in self._queues if key[0] == topic]:
-            self._drop(key)
+            self._queues.pop(key).close()
         self._disk.remove_tree(queue_directory(topic, 0).rpartition("/")[0])
         self._handles.touch_directory(consumequeue.DIRECTORY)
 
     def clear(self) -> None:
-        """Remove everything; durable with the next ticket."""
+        """Remove everything; from now on the files are complete only when all of the log was dispatched again."""
+        if not self._doubts:
+            self.distrust()
+        self._settled += self._doubts
+        self._doubts = []
         self._handles.close()
         self._queues.clear()
         self._disk.remove_tree(consumequeue.DIRECTORY)
@@ -198,9 +232,6 @@ class Derived:
                     queue = self._open_queue(batch.topic, batch.queue)
                 queue.append_packed(batch.first_offset, view[at:end])
             at = end
-
-    def _drop(self, key: tuple[str, int]) -> None:
-        self._queues.pop(key).remove()
 
 
 def fingerprint(disk: Disk) -> dict[str, int]:

@@ -18,6 +18,7 @@ class DerivedTicket(NamedTuple):
 
     files: SyncTicket
     directories: tuple[str, ...]  # a file's name is durable when its directory is
+    doubts: tuple[str, ...] = ()  # records of a rebuild that is complete when the rest is durable
 
 
 class Handles:

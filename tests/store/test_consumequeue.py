@@ -53,7 +53,9 @@ def dumb_plan(
         return PullPlan(PullStatus.TOO_SMALL, (), first, 0)
     if offset > end:
         return PullPlan(PullStatus.BEYOND_END, (), end, 0)
-    at, used, extents, count = offset, 0, [], 0
+    at = offset
+    used = count = 0
+    extents: list[tuple[int, int]] = []
     while at < end and at < offset + SCAN_UNITS_MAX and units[at - first][0] < below:
         position, size, tag = units[at - first]
         if tags is None or tag in tags:
@@ -83,7 +85,10 @@ def test_a_name_that_is_not_one_plain_directory_is_refused(name: str) -> None:
     assert queue_directory("%RETRY%group|x.y-z_1", 3) == "consumequeue/%RETRY%group|x.y-z_1/3"
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(1, 2**31 - 1), st.integers(-(2**31), 2**31 - 1)), max_size=20))
+SIZES, TAGS = st.integers(1, 2**31 - 1), st.integers(-(2**31), 2**31 - 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**62), SIZES, TAGS), max_size=20))
 def test_the_plain_and_the_column_path_write_the_same_bytes(units: list[Unit]) -> None:
     columns = [np.array([unit[at] for unit in units], np.int64) for at in range(3)]
     assert pack_units(columns[0], columns[1], columns[2]) == b"".join(UNIT.pack(*unit) for unit in units)
@@ -134,7 +139,8 @@ def test_reads_and_plans_equal_those_of_a_list(seed: int, first: int, count: int
     assert [unit.tolist() for _, piece in queue.units() for unit in piece] == units
     for _ in range(20):
         offset, count_max = random.randint(max(0, first - 2), first + count + 2), random.randint(1, 12)
-        bytes_max, below = random.choice((1, 50, 300, 10**6)), random.choice((10**9, random.randint(0, units[-1][0] + 9)))
+        bytes_max = random.choice((1, 50, 300, 10**6))
+        below = random.choice((10**9, random.randint(0, units[-1][0] + 9)))
         tags = random.choice((None, frozenset((1,)), frozenset((-7, 0)), frozenset((5,)), frozenset((0, 1, -7, 5, 6))))
         arguments = (offset, count_max, bytes_max, tags, below)
         assert queue.plan_read(*arguments) == dumb_plan(units, first, *arguments), arguments
@@ -193,7 +199,8 @@ def test_dropping_the_head_leaves_what_a_rebuild_from_there_gives(seed: int, fir
             return
         assert (queue.min_offset, queue.max_offset) == (first + live[0], first + count)
     put(queue, first + count, [(end + 50, 9, 9)])
-    assert {name: disk.read(name) for name in disk.files()} == rebuilt([*units, (end + 50, 9, 9)], first, log_start, end + 59)
+    units.append((end + 50, 9, 9))
+    assert {name: disk.read(name) for name in disk.files()} == rebuilt(units, first, log_start, end + 59)
 
 
 @settings(max_examples=300, deadline=None)

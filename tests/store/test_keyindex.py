@@ -35,7 +35,8 @@ def some_entries(random: Random, count: int) -> list[Entry]:
         if position % SEGMENT + 20 * messages > SEGMENT:
             position += SEGMENT - position % SEGMENT
         for _ in range(messages):
-            keys += [(random.choice((5, 18, random.getrandbits(31))), position) for _ in range(random.choice((1, 1, 3)))]
+            hashes = [random.choice((5, 18, random.getrandbits(31))) for _ in range(random.choice((1, 1, 3)))]
+            keys += [(hash_, position) for hash_ in hashes]
             position += 20
         entries.append((keys, time_ms))
         position += random.choice((0, 60, 300))
@@ -61,7 +62,7 @@ def rebuilt(entries: list[Entry], log_start: int = 0) -> dict[str, bytes]:
 
 
 def dumb_lookup(keys: list[Key], hash_: int, begin: int, end: int, most: int) -> list[int]:
-    return [position for found, position, time_ms in reversed(keys) if found == hash_ and begin <= time_ms <= end][:most]
+    return [at for found, at, time_ms in reversed(keys) if found == hash_ and begin <= time_ms <= end][:most]
 
 
 def test_the_layout_is_the_one_in_the_books() -> None:
@@ -196,7 +197,8 @@ def test_a_unit_torn_inside_its_position_is_never_taken_for_an_old_one() -> None
         put(index, ([(1, 0x1101)], T0))
         whole = content(disk)
         put(index, ([(2, 0x1234)], T0))
-        disk.open(disk.files()[0]).write_at(len(disk.read(disk.files()[0])) - UNIT_BYTES + kept, bytes(UNIT_BYTES - kept))
+        file = disk.open(disk.files()[0])
+        file.write_at(file.size - UNIT_BYTES + kept, bytes(UNIT_BYTES - kept))
         index = KeyIndex(disk, Handles(disk), SLOTS, PER_FILE, 1 << 20)
         if kept == 11:
             with pytest.raises(DamagedState, match="rebuild"):

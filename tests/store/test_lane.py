@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
@@ -20,7 +21,7 @@ def test_jobs_run_in_order_on_one_other_thread_and_results_come_back_in_order() 
         return number
 
     for number in range(100):
-        lane.submit(lambda number=number: job(number), results.append)
+        lane.submit(partial(job, number), results.append)
     lane.close()
     assert results == []  # nothing was called on the lane's own thread
     while not posted.empty():

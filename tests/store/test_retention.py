@@ -75,7 +75,7 @@ def test_sends_are_refused_from_the_last_mark_on(used: float, refuse: bool) -> N
 @given(
     st.lists(st.integers(0, 200), max_size=9), st.integers(0, 23), st.floats(0, 1), st.integers(0, 1000)
 )
-def test_a_target_is_a_boundary_below_the_limit_and_the_tail(ages: list[int], hour: int, used: float, limit: int) -> None:
+def test_a_target_is_a_boundary_below_limit_and_tail(ages: list[int], hour: int, used: float, limit: int) -> None:
     decision = decide(tuple(sorted(ages, reverse=True)), hour=hour, used=used, limit=limit)
     if decision.target is not None:
         assert 0 < decision.target <= min(limit, 100 * (len(ages) - 2))

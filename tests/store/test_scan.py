@@ -130,7 +130,7 @@ def test_unreadable_bytes_are_damage_below_durable_and_an_error_above() -> None:
 
 
 def test_opening_at_the_end_of_a_torn_tail_keeps_it_from_coming_back() -> None:
-    disk, log, ends = small_log()
+    disk, _, ends = small_log()
     disk.flip_bit(segment_name(SEGMENT), 60, 1)
     torn = scan(disk, SEGMENT, 0, 0, 0)
     assert torn.end == ends[5]
@@ -141,7 +141,7 @@ def test_opening_at_the_end_of_a_torn_tail_keeps_it_from_coming_back() -> None:
 
 
 def test_damage_is_repaired_from_a_peer_whatever_happened_to_the_files() -> None:
-    whole_disk, log, ends = small_log()
+    whole_disk, log, _ = small_log()
     for base in range(0, 3 * SEGMENT, SEGMENT):
         for harm in ("flip", "cut", "empty", "missing", "long"):
             disk, _, _ = small_log()

@@ -27,7 +27,7 @@ NEW = replace(OLD, position=9000, chain=5)
 
 def sealed(parts: Any, version: int = 1) -> bytes:
     """A snapshot whose checksum is right, whatever it says."""
-    body = msgpack.packb(parts)
+    body: bytes = msgpack.packb(parts)
     head = struct.pack(">4sIQ", b"DLCS", version, len(body))
     return head + struct.pack(">I", crc32c.crc32c(body, crc32c.crc32c(head))) + body
 
