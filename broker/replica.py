@@ -15,12 +15,11 @@ from typing import TypeVar
 
 from broker.applying import Applier
 from broker.codec import encode_membership
-from broker.composing import Composition
 from broker.config import BrokerConfig
 from broker.fencing import Forming, Repairing
 from broker.greeting import Greeter
 from broker.housekeeping import Housekeeping
-from broker.mail import Poster, Received, read_append, read_handover
+from broker.mail import Poster, read_append, read_handover
 from broker.opening import Opened, check_owner, form, load_records, open_log, scan_log
 from broker.pending import Pending
 from broker.ports import (
@@ -39,20 +38,21 @@ from broker.proposing import Order, Proposer
 from broker.state.commands import UnknownCommand, log_start, topic_delete, topic_set
 from broker.state.machine import Diverged, StateMachine
 from broker.syncing import Synced, SyncRounds, Watermarker
+from broker.writing import Writer
 from dledger.core import ENVELOPE_BYTES, CoreConfig, RaftCore, Role
 from dledger.membership import Change, ChangeKind, Membership
 from dledger.messages import Kind, Message
-from dledger.ready import Event, Ready, Write, WriteKind
+from dledger.ready import Event, Ready
 from model.clock import Clock
 from model.errors import MQError, NotLeader, Refused
 from model.ids import Incarnation, LogPosition, NodeId
 from model.ports import Lane
-from store import entry, snapshot
+from store import entry
 from store.commitlog import CommitLog
 from store.derived import Derived
 from store.disk import Disk, DiskError
-from store.entry import CorruptEntry, EntryKind
-from store.hardstate import DamagedState, Watermarks
+from store.entry import CorruptEntry
+from store.hardstate import DamagedState
 from store.scan import Damage
 from store.snapshot import ControlSnapshot
 
@@ -193,6 +193,7 @@ class Replica:
         applied = self.derived.cut_back(opened.applied, opened.boot.start)
         self._applier = Applier(self.log, self.derived, opened.state, applied, opened.control)
         self._marks = Watermarker(self._records.mark_file, self._records.marks)
+        self._writer = Writer(self._disk, self.log, self._marks, self._clock)
         self._syncs = SyncRounds(
             self._sync_lane, self._disk, self._records.hard_file, self.log.begin_sync, self.here(self._synced)
         )
@@ -343,7 +344,7 @@ class Replica:
         assert core is not None
         self._drain()
         self._watch_leadership(core)
-        while self._proposer.propose(core, self._time_ms()):
+        while self._proposer.propose(core, self._writer.time_ms()):
             self._drain()
         more = self._apply(core)
         self._watch_leadership(core)
@@ -367,9 +368,9 @@ class Replica:
         if ready.handover is not None:
             self._install(ready.handover)
         if ready.truncate_to is not None:
-            self._truncate(ready.truncate_to)
+            self._writer.truncate(ready.truncate_to)
         for write in ready.writes:
-            self._write(write)
+            self._writer.write(write)
         for message in ready.messages:
             self._poster.post(message)
         if ready.mark is not None:
@@ -393,35 +394,6 @@ class Replica:
         for message in result.messages:
             self._poster.post(message)
         self.core.synced(result.mark)
-
-    def _truncate(self, to: int) -> None:
-        """Lower the watermark first: a cut that broke off must not look like damage."""
-        saved = self._marks.saved
-        if saved.durable > to:
-            self._marks.set(Watermarks(to, min(saved.commit, to), self.log.chain_at(to)))
-        self.log.truncate(to)
-
-    def _write(self, write: Write) -> None:
-        log, token = self.log, write.token
-        assert write.position == log.end, (write, log.end)
-        if write.kind is WriteKind.RAW:
-            assert isinstance(token, Received)
-            log.append_raw(write.token_start, token.payload, write.position - write.token_start, token.extent)
-        elif write.kind is WriteKind.DATA:
-            assert isinstance(token, Composition)
-            log.append_entry(write.term, token.time_ms, EntryKind.DATA, token.body)
-        elif write.kind is WriteKind.BLANK:
-            log.fill_blank(write.term, log.end_time_ms)
-        else:
-            kind, body = EntryKind.NOOP, b""
-            if write.kind is WriteKind.MEMBERSHIP:
-                kind, body = EntryKind.MEMBERSHIP, encode_membership(token)  # type: ignore[arg-type]
-            log.append_entry(write.term, self._time_ms(), kind, body)
-        assert log.end == write.end, (write, log.end)
-
-    def _time_ms(self) -> int:
-        """Leader time never goes back along the log, whatever the clock does."""
-        return max(self._clock.now_ms(), self.log.end_time_ms)
 
     def _apply(self, core: RaftCore) -> bool:
         """Bring committed entries into force and answer who waited; True when some are left for the next turn."""
@@ -467,14 +439,8 @@ class Replica:
             self._drain()  # a truncation must be on disk before the next message writes over it
 
     def _install(self, message: Message) -> None:
-        """A hand-over: the record first, then the reset; whatever a crash leaves, the next start can tell."""
-        control = message.payload
-        assert isinstance(control, ControlSnapshot)
-        self._marks.set(Watermarks(0, 0, 0))  # the old log proves nothing about the new snapshot
-        snapshot.write(self._disk, control)
-        self.derived.clear()
-        self.log.reset(control.log_start, control.base_chain)
-        self._marks.set(Watermarks(control.log_start, control.log_start, control.base_chain))
+        """A hand-over replaces log, derived files and state."""
+        control = self._writer.install(message, self.derived)
         self.control = control
         self._applier = Applier(self.log, self.derived, StateMachine.restore(control.state), control.log_start, None)
         self._proposer.pending.forget_below(control.log_start)

@@ -6,8 +6,9 @@
 
 Law: the log ends on an entry boundary, no entry crosses a segment, and after a crash it is either what it was or a
 prefix: a cut is durable before a byte is written over what was cut. (Only if a lost entry is written again byte for
-byte may entries that followed it come back: the same ones, from the one leader of their term.) The two newest segments are mapped; older ones
-are read with pread. Segments that views look at are neither unmapped nor used again until the views are gone.
+byte may entries that followed it come back: the same ones, from the one leader of their term.) The two newest
+segments are mapped; older ones are read with pread. Segments that views look at are neither unmapped nor used again
+until the views are gone.
 
 One thread (the loop) owns a CommitLog. `ensure_next`, `read` and a sync of a ticket may run in another.
 Does not know: what a term means, commit, who else has these bytes.
