@@ -11,10 +11,15 @@ from broker.state.machine import StateMachine
 from store.commitlog import CommitLog
 from store.derived import Derived
 from store.entry import EntryKind, Header
+from store.hardstate import DamagedState
 from store.preamble import parse_preamble
 from store.snapshot import ControlSnapshot
 
 APPLY_BYTES_MAX = 4 << 20  # per turn, so that heartbeats are never late
+
+
+class WrongDerived(Exception):
+    """A queue or index file does not end where the log goes on: it must be built anew."""
 
 
 class Applier:
@@ -34,7 +39,10 @@ class Applier:
         if self.applied < commit:
             stop = self.applied + APPLY_BYTES_MAX
             for header, body in self._log.entries(self.applied, commit):
-                self._apply(header, body)
+                try:
+                    self._apply(header, body)
+                except DamagedState as damage:  # only derived files can be meant: the entry itself was verified
+                    raise WrongDerived(str(damage)) from damage
                 self.applied, self.time_ms = header.end, header.time_ms
                 if header.end >= stop:
                     break

@@ -8,6 +8,7 @@ Does not know: messages, elections."""
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from broker.auditing import Auditor, Piece
 from broker.codec import encode_membership
 from broker.config import BrokerConfig
 from broker.syncing import Watermarker
@@ -17,6 +18,7 @@ from model.clock import Clock
 from model.errors import DiskAlmostFull
 from model.ids import LogPosition
 from store import snapshot
+from store.commitlog import CommitLog
 from store.disk import Disk
 from store.hardstate import Watermarks
 from store.retention import SegmentFacts, log_start_target
@@ -52,6 +54,7 @@ class Housekeeping:
         self._marking = False
         self._scrubbing = False
         self._scrub = ScrubStep(replica.log.start, replica.log.start_chain, None)
+        self._auditor = Auditor(disk, config.store, replica.log, replica.state)
 
     # ---- cadence -------------------------------------------------------------------------------------------------
 
@@ -222,19 +225,23 @@ class Housekeeping:
         replica, core = self._replica, self._replica.core
         assert core is not None
         share = self._config.store.scrub_bytes_per_second * SCRUB_EVERY_MS // 1000
-        below = min(core.durable, core.commit)
+        below, audit_below = min(core.durable, core.commit), min(core.durable, replica.applied)
         if self._scrubbing or not share or below <= replica.log.start:
             return
         self._scrubbing = True
-        log, last = replica.log, self._scrub
+        log, last, auditor = replica.log, self._scrub, self._auditor
 
-        def done(step: ScrubStep) -> None:
+        def done(result: tuple[ScrubStep, Piece]) -> None:
             self._scrubbing = False
-            self._scrub = step
-            if step.damage is not None:
-                replica.damaged(step.damage)
+            self._scrub, piece = result
+            if self._scrub.damage is not None:
+                replica.damaged(self._scrub.damage)
+                return
+            difference = auditor.compare(piece, audit_below, replica.state)
+            if difference is not None:
+                replica.rebuild(difference)
 
-        self._background(lambda: scrub(log, last.next_position, share, below, last.chain), done)
+        self._background(lambda: (_scrub_share(log, last, share, below), auditor.read(share, audit_below)), done)
 
     def _retain(self) -> None:
         """The leader decides from age, hour and disk usage where the log should begin."""
@@ -252,3 +259,14 @@ class Housekeeping:
         if decision.target is not None and replica.core is not None and replica.core.serving:
             replica.event("retention", target=decision.target, reason=decision.reason)
             replica.propose_log_start(decision.target)
+
+
+def _scrub_share(log: CommitLog, step: ScrubStep, share: int, below: int) -> ScrubStep:
+    """Steps until the share of bytes is used up, the log is through, or damage is found: a step ends at a segment."""
+    while share > 0 and step.damage is None:
+        before = step.next_position
+        step = scrub(log, before, share, below, step.chain)
+        if step.next_position <= before:
+            break
+        share -= step.next_position - before
+    return step

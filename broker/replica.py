@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-from broker.applying import Applier
+from broker.applying import Applier, WrongDerived
 from broker.codec import encode_membership
 from broker.config import BrokerConfig
 from broker.fencing import Forming, Repairing
@@ -191,6 +191,8 @@ class Replica:
         self.control = opened.control
         self.derived = Derived(self._disk, store)
         applied = self.derived.cut_back(opened.applied, opened.boot.start)
+        if self.derived.damage is not None:
+            self.event("derived_files_dropped", reason=str(self.derived.damage))
         self._applier = Applier(self.log, self.derived, opened.state, applied, opened.control)
         self._marks = Watermarker(self._records.mark_file, self._records.marks)
         self._writer = Writer(self._disk, self.log, self._marks, self._clock)
@@ -212,22 +214,31 @@ class Replica:
     def damaged(self, damage: Damage) -> None:
         """Bytes of the open log do not verify: behave like a crashed node, fenced until they are repaired."""
         self.event("damage_met", position=damage.position, reason=damage.reason)
+        self._start_over("the log of this node is damaged", whole=True)
+
+    def rebuild(self, why: str) -> None:
+        """A queue or index file contradicts the log: behave like a crashed node, whose next start dispatches anew."""
+        self.event("damage_met", position=self.applied, reason=why)
+        self.derived.distrust()
+        self._start_over("the queues of this node are being rebuilt", whole=False)
+
+    def _start_over(self, why: str, *, whole: bool) -> None:
         self.phase, self.core = Phase.REPAIRING, None
         self._life += 1
-        self._proposer.end_leading(Stopped("the log of this node is damaged"))
+        self._proposer.end_leading(Stopped(why))
         life = self._life
 
         def idle(result: object) -> None:  # what the lanes were doing with the old log has ended
             if life == self._life and self.phase is Phase.REPAIRING:
-                self._guarded(self._reopen)
+                self._guarded(lambda: self._reopen(whole))
 
         self._sync_lane.submit(lambda: None, lambda result: self.background.submit(lambda: None, idle))
 
-    def _reopen(self) -> None:
+    def _reopen(self, whole: bool) -> None:
         self.log.close()
         self.derived.close()
         self._records = load_records(self._disk, self._config, self._random)
-        self._recover(whole=True)
+        self._recover(whole=whole)
 
     def here(self, function: Callable[..., None]) -> Callable[..., None]:
         """A callback that is dropped when the log it was meant for is no longer open."""
@@ -247,6 +258,8 @@ class Replica:
             self.fail(f"{error}")
         except CorruptEntry as error:
             self.damaged(Damage(error.position, error.reason, error.position))
+        except WrongDerived as error:
+            self.rebuild(str(error))
         return None
 
     # ---- what the outside says -----------------------------------------------------------------------------------

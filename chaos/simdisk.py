@@ -15,63 +15,25 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from chaos.siminode import Inode, Pending, suffer
 from model.ports import Buffer
 from store.disk import DiskError, File, StoreLocked, SyncTicket
 
 Names: TypeAlias = list[str]  # inside SimDisk, `list` is the method
 
-SECTOR_BYTES = 512
 OPERATIONS = ("create", "write", "sync", "pread")
-
-
-class _Pending(NamedTuple):
-    sequence: int
-    offset: int  # of the data, or the new size
-    data: bytes | None  # None: the file got another size
 
 
 class _Ticket(NamedTuple):
     sequence: int
-    inodes: list["_Inode"]
+    inodes: list[Inode]
 
 
 class _Rename(NamedTuple):
     """A pending change of names: all of it happens or nothing."""
 
     directories: tuple[str, ...]  # syncing any of them makes it durable
-    links: tuple[tuple[str, "_Inode | None"], ...]
-
-
-class _Inode:
-    __slots__ = ("dead", "durable", "pending", "visible")
-
-    def __init__(self) -> None:
-        self.visible = bytearray()
-        self.durable = bytearray()
-        self.pending: list[_Pending] = []
-        self.dead = False
-
-    def resize(self, size: int) -> None:
-        grow = size - len(self.visible)
-        try:
-            if grow > 0:
-                self.visible += bytes(grow)
-            else:
-                del self.visible[size:]
-        except BufferError:  # views are out: leave them the old bytes
-            self.visible = bytearray(self.visible[:size]) + bytes(max(0, grow))
-
-    def settle(self, pending: _Pending) -> None:
-        """Let one pending change reach the platter."""
-        _, offset, data = pending
-        durable = self.durable
-        end = offset if data is None else offset + len(data)
-        if end > len(durable):
-            durable += bytes(end - len(durable))
-        if data is None:
-            del durable[offset:]
-        else:
-            durable[offset:end] = data
+    links: tuple[tuple[str, Inode | None], ...]
 
 
 class SimFile:
@@ -79,14 +41,14 @@ class SimFile:
 
     __slots__ = ("_disk", "_inode", "_window", "name")
 
-    def __init__(self, disk: "SimDisk", name: str, inode: _Inode, mapped: bool) -> None:
+    def __init__(self, disk: "SimDisk", name: str, inode: Inode, mapped: bool) -> None:
         self._disk = disk
         self._inode = inode
         self._window = memoryview(inode.visible) if mapped else None
         self.name = name
 
     @property
-    def inode(self) -> _Inode:
+    def inode(self) -> Inode:
         if self._inode.dead:
             raise DiskError(errors.ESTALE, "use after a crash", self.name)
         return self._inode
@@ -110,7 +72,7 @@ class SimFile:
                 inode.resize(end)
             inode.visible[offset:end] = data
         disk.sequence += 1
-        inode.pending.append(_Pending(disk.sequence, offset, bytes(data)))
+        inode.pending.append(Pending(disk.sequence, offset, bytes(data)))
 
     def view(self, offset: int, size: int) -> memoryview:
         if self._window is None or self._inode.dead:
@@ -129,7 +91,7 @@ class SimFile:
         self._disk.grow("truncate", self.name, size - len(inode.visible))
         inode.resize(size)
         self._disk.sequence += 1
-        inode.pending.append(_Pending(self._disk.sequence, size, None))
+        inode.pending.append(Pending(self._disk.sequence, size, None))
 
     def release(self) -> bool:
         if self._window is None:
@@ -159,8 +121,8 @@ class SimDisk:
         self.sequence = 0
         self.faults: dict[str, int] = {}  # operation -> errno of its next use
         self._random = random
-        self._names: dict[str, _Inode] = {}
-        self._durable_names: dict[str, _Inode] = {}
+        self._names: dict[str, Inode] = {}
+        self._durable_names: dict[str, Inode] = {}
         self._renames: list[_Rename] = []
         self._used = 0
         self._locked = False
@@ -176,7 +138,7 @@ class SimDisk:
         inode = self._make(name)
         inode.visible = bytearray(size)
         self.sequence += 1
-        inode.pending.append(_Pending(self.sequence, size, None))
+        inode.pending.append(Pending(self.sequence, size, None))
         return SimFile(self, name, inode, mapped=True)
 
     def open(self, name: str, *, mapped: bool = False) -> File:
@@ -296,13 +258,13 @@ class SimDisk:
             _apply(self._durable_names, rename.links)
         for inode in self._names.values():
             inode.dead = True
-        names: dict[str, _Inode] = {}
+        names: dict[str, Inode] = {}
         for name in sorted(self._durable_names):
             inode = self._durable_names[name]
             inode.dead = True
             for change in inode.pending:
-                _suffer(inode, change, random)
-            reborn = _Inode()
+                suffer(inode, change, random)
+            reborn = Inode()
             reborn.durable = inode.durable
             reborn.visible = bytearray(inode.durable)
             names[name] = reborn
@@ -312,12 +274,12 @@ class SimDisk:
 
     def kill(self) -> None:
         """The process ends, the machine goes on: visible bytes stay, durable or not; every open file is dead."""
-        reborn: dict[int, _Inode] = {}
+        reborn: dict[int, Inode] = {}
 
-        def again(inode: _Inode) -> _Inode:
+        def again(inode: Inode) -> Inode:
             if id(inode) not in reborn:
                 inode.dead = True
-                fresh = reborn[id(inode)] = _Inode()
+                fresh = reborn[id(inode)] = Inode()
                 fresh.visible, fresh.durable, fresh.pending = bytearray(inode.visible), inode.durable, inode.pending
             return reborn[id(inode)]
 
@@ -363,7 +325,7 @@ class SimDisk:
 
     # For SimFile.
 
-    def check(self, operation: str, name: str, inode: _Inode | None = None) -> None:
+    def check(self, operation: str, name: str, inode: Inode | None = None) -> None:
         """Fail if the file is dead or this operation was told to."""
         if inode is not None and inode.dead:
             raise DiskError(errors.ESTALE, f"{operation} after a crash", name)
@@ -376,12 +338,12 @@ class SimDisk:
             raise DiskError(errors.ENOSPC, operation, name)
         self._used += more
 
-    def _make(self, name: str) -> _Inode:
-        inode = _Inode()
+    def _make(self, name: str) -> Inode:
+        inode = Inode()
         self._link((_parent(name),), ((name, inode),))
         return inode
 
-    def _link(self, directories: tuple[str, ...], links: tuple[tuple[str, _Inode | None], ...]) -> None:
+    def _link(self, directories: tuple[str, ...], links: tuple[tuple[str, Inode | None], ...]) -> None:
         for name, inode in links:
             old = self._names.get(name)
             if old is not None and inode is not old:
@@ -391,7 +353,7 @@ class SimDisk:
         _apply(self._names, links)
         self._renames.append(_Rename(directories, links))
 
-    def _restart(self, names: dict[str, _Inode]) -> None:
+    def _restart(self, names: dict[str, Inode]) -> None:
         self._names = names
         self._used = sum(len(inode.visible) for inode in names.values())
         self._locked = False
@@ -403,29 +365,9 @@ def _parent(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _apply(names: dict[str, _Inode], links: tuple[tuple[str, Any], ...]) -> None:
+def _apply(names: dict[str, Inode], links: tuple[tuple[str, Any], ...]) -> None:
     for name, inode in links:
         if inode is None:
             names.pop(name, None)
         else:
             names[name] = inode
-
-
-def _suffer(inode: _Inode, change: _Pending, random: Random) -> None:
-    """One unsynced change in a power cut: whole, gone, or (a write) torn."""
-    fate = random.randrange(3)
-    if fate == 0:
-        return
-    if fate == 1 or not change.data:
-        inode.settle(change)
-        return
-    offset, data = change.offset, change.data
-    if random.random() < 0.5:
-        inode.settle(change._replace(data=data[: random.randrange(len(data))]))
-        return
-    at = 0
-    while at < len(data):  # the device writes sectors, in any order
-        stop = min(len(data), at + SECTOR_BYTES - (offset + at) % SECTOR_BYTES)
-        if random.random() < 0.5:
-            inode.settle(change._replace(offset=offset + at, data=data[at:stop]))
-        at = stop

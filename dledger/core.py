@@ -95,8 +95,11 @@ class RaftCore:
 
     @property
     def fenced(self) -> bool:
-        """Whether this node may not vote or campaign: it misses bytes that it, or its control state, once had."""
-        return self.durable < self._control_floor or self._lost_floor > 0 or not self.membership.members
+        """Whether this node may not vote or campaign: it lost acknowledged bytes, or belongs to nothing yet.
+
+        A voter whose log is still behind the control state it was handed may vote: it never acknowledged those bytes,
+        and with its vote refused a group of two that crashes during a hand-over could never elect anybody again."""
+        return self._lost_floor > 0 or not self.membership.members
 
     @property
     def transferring(self) -> bool:
@@ -225,7 +228,7 @@ class RaftCore:
     # ---- elections -----------------------------------------------------------------------------------------------
 
     def _may_campaign(self) -> bool:
-        if self.fenced:
+        if self.fenced or self.durable < self._control_floor:
             return False
         # A voter of any membership from the last known-committed one on: else two nodes deadlock on a removal.
         return any(m.votes(self.node, self.incarnation) for m in self.memberships.since(self.commit))
@@ -555,7 +558,7 @@ class RaftCore:
 
     def _caught_up(self, node: NodeId) -> bool:
         progress = self.progress.get(node)
-        return progress is not None and self.end - progress.match <= self._config.in_flight_bytes_max
+        return progress is not None and progress.caught_up(self.end - self._config.in_flight_bytes_max)
 
     def _answer_reads(self) -> None:
         beats = {node: progress.beat for node, progress in self.progress.items()}
@@ -588,7 +591,7 @@ class RaftCore:
             # Below the log start the start itself is asked about: only who refuses that needs a hand-over.
             progress.next = max(progress.next, self.epochs.start)
             if progress.mode is Mode.HANDOVER:
-                progress.next = self.epochs.start
+                progress.handing_over(self.epochs.start, self.commit)
                 self._say_handover(node)
             else:
                 self._say_append(node, progress.next, self._cut(progress.next))

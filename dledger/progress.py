@@ -25,7 +25,9 @@ class Mode(Enum):
 class Progress:
     """The leader's belief about one member."""
 
-    __slots__ = ("_losses", "_moved", "asked", "beat", "heard", "incarnation", "match", "mode", "next", "received")
+    __slots__ = (
+        "_floor", "_losses", "_moved", "asked", "beat", "heard", "incarnation", "match", "mode", "next", "received",
+    )  # fmt: skip
 
     def __init__(self, incarnation: Incarnation, next_position: LogPosition, now: int) -> None:
         self.incarnation = incarnation
@@ -37,6 +39,7 @@ class Progress:
         self.heard = now  # tick of the last answer: CheckQuorum
         self.beat = 0  # highest heartbeat round answered
         self._moved = now  # tick at which something last changed while something was owed
+        self._floor = next_position  # below this the member misses what the group had when this belief began
         self._losses = 0  # since the follower last had everything sent to it
 
     def accepted(self, durable: LogPosition, proved: LogPosition, now: int) -> bool:
@@ -73,6 +76,16 @@ class Progress:
         else:
             return
         self.asked, self._moved = False, now
+
+    def handing_over(self, start: LogPosition, commit: LogPosition) -> None:
+        """A hand-over at `start` is about to leave, with control state of at most `commit`."""
+        self.next, self._floor = start, max(self._floor, commit)
+
+    def caught_up(self, recent: int) -> bool:
+        """Whether it has everything from before this belief began, its control state's log, and all but the newest.
+
+        Promoted earlier, a joiner that never received anything can be the one whose vote is needed for ever."""
+        return self.match >= max(self._floor, recent)
 
     def asking(self, now: int) -> None:
         """A probe or a hand-over is about to leave."""

@@ -19,17 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from model.ports import Buffer
 from store.disk import Disk, File, SyncTicket
-from store.entry import (
-    ENVELOPE_BYTES,
-    CorruptEntry,
-    EntryKind,
-    Extent,
-    Header,
-    chain_after,
-    pack,
-    peek,
-    verify,
-)
+from store.entry import ENVELOPE_BYTES, CorruptEntry, EntryKind, Extent, Header, chain_after, pack, peek, verify
 from store.marks import SPACING_BYTES, Marks
 from store.segment import (
     COPY_BYTES,
@@ -39,6 +29,7 @@ from store.segment import (
     recycle,
     remove_others,
     segment_name,
+    warm,
     write_synced,
 )
 
@@ -199,8 +190,8 @@ class CommitLog:
         self._memo = (self.start, self.start_chain)
         number = to // self.segment_bytes
         with self._allocation:
-            above = sorted((other for other in self._segments if other > number), reverse=True)
-            for other in above:  # from the top: what a crash leaves is a prefix of the log
+            above = [other for other in self._segments if other > number]
+            for other in above:
                 self._remove(self._segments.pop(other))
                 self._dirty.pop(other, None)
             if above:
@@ -241,10 +232,10 @@ class CommitLog:
             for number, file in list(self._segments.items()):
                 if number <= last - MAPPED_SEGMENTS:
                     file.release()  # pinned: the next call tries again
-            for number in (last, last + 1):
-                if number not in self._segments:
-                    self._allocate(number)
+            made = [self._allocate(number) for number in (last, last + 1) if number not in self._segments]
             self._clear_dropped()
+        for file in made:  # without the lock: an append must not wait for this
+            warm(file)
 
     def _allocate(self, number: int) -> File:
         base = number * self.segment_bytes
@@ -286,7 +277,10 @@ class CommitLog:
 
     def read(self, start: int, end: int) -> bytes:
         """A copy of any age; safe in a thread. The caller verifies it (`inspect`)."""
-        return b"".join([file.pread(offset, size) for file, offset, size in self._parts(start, end)])
+        data = b"".join([file.pread(offset, size) for file, offset, size in self._parts(start, end)])
+        if len(data) != end - start:  # else a scrubber that is given half an entry would wait for the rest for ever
+            raise CorruptEntry(start, "a segment file is too short")
+        return data
 
     def entries(self, start: int, end: int) -> Iterator[tuple[Header, memoryview]]:
         """Verified entries between two boundaries, with their bodies."""

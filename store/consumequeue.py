@@ -210,16 +210,13 @@ class ConsumeQueue:
         if self._handles.reading(self._name(keep[-1])).size != (end - keep[-1]) * UNIT_BYTES:
             self._handles.writing(self._name(keep[-1])).truncate((end - keep[-1]) * UNIT_BYTES)
         self._min, self._max = keep[0], end
-        self._drop_head(self._first_live(keep[0], end, log_start), unsure=log_start > 0)
+        self._drop_head(self._first_live(keep[0], end, log_start))
         return False
-
-    def close(self) -> None:
-        """Close the files: they are about to be removed with a directory above them."""
-        self._handles.forget(self._name(base) for base in self._bases)
 
     def remove(self) -> None:
         """Files and directory go; the object is of no use afterwards."""
-        self.close()
+        self._remove(self._bases)
+        self._handles.touch_directory(self.directory)
         self._disk.remove_tree(self.directory)
 
     def _load(self) -> None:
@@ -258,14 +255,14 @@ class ConsumeQueue:
                 low = middle + 1
         return low
 
-    def _drop_head(self, first: int, *, unsure: bool = False) -> None:
-        """Make `first` the first live offset. Unsure: bytes below it in its file may be anything, look at them all."""
+    def _drop_head(self, first: int) -> None:
+        """Make `first` the first live offset, `_min` being the first whose bytes may not be zero."""
         gone = [base for base in self._bases if base + self._units_per_file <= first or first == self._max]
         self._remove(gone)
         self._bases = self._bases[len(gone) :]
         if self._bases:
             base = self._bases[0]
-            for at in range(base if unsure else max(base, self._min), first, _ITER_UNITS):
+            for at in range(max(base, self._min), first, _ITER_UNITS):
                 old = self._read(at, min(at + _ITER_UNITS, first))
                 if old.view(np.uint8).any():
                     self._handles.writing(self._name(base)).write_at((at - base) * UNIT_BYTES, bytes(old.nbytes))

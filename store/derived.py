@@ -190,7 +190,7 @@ class Derived:
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues; durable with the next ticket."""
         for key in [key for key in self._queues if key[0] == topic]:
-            self._queues.pop(key).close()
+            self._queues.pop(key).remove()
         self._disk.remove_tree(queue_directory(topic, 0).rpartition("/")[0])
         self._handles.touch_directory(consumequeue.DIRECTORY)
 
@@ -200,13 +200,13 @@ class Derived:
             self.distrust()
         self._settled += self._doubts
         self._doubts = []
-        self._handles.close()
+        for queue in self._queues.values():
+            queue.remove()
         self._queues.clear()
-        self._disk.remove_tree(consumequeue.DIRECTORY)
-        self._disk.remove_tree(keyindex.DIRECTORY)
+        self.index.remove()
+        for directory in (consumequeue.DIRECTORY, keyindex.DIRECTORY):  # what else may lie there
+            self._disk.remove_tree(directory)
         self._handles.touch_directory("")
-        config = self._config
-        self.index = KeyIndex(self._disk, self._handles, config.index_slots, config.index_units, config.segment_bytes)
 
     def close(self) -> None:
         self._handles.close()

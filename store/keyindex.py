@@ -22,6 +22,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +68,16 @@ def file_name(time_ms: int, position: int) -> str:
     return f"{DIRECTORY}/{moment:%Y%m%d%H%M%S}{time_ms % 1000:03d}-{position:020d}"
 
 
-def _parse_name(name: str) -> tuple[int, int] | None:
-    """(time in ms, position), None for a name that is not ours."""
+class _Head(NamedTuple):
+    """What a file's name says."""
+
+    time_ms: int
+    position: int
+    name: str
+
+
+def _parse_name(name: str) -> _Head | None:
+    """None for a name that is not ours."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -76,7 +85,8 @@ def _parse_name(name: str) -> tuple[int, int] | None:
         moment = datetime.strptime(match[1][:14] + "+0000", "%Y%m%d%H%M%S%z")
     except ValueError:
         return None
-    return (moment - _EPOCH) // timedelta(milliseconds=1) + int(match[1][14:]), int(match[2])
+    time_ms = (moment - _EPOCH) // timedelta(milliseconds=1) + int(match[1][14:])
+    return _Head(time_ms, int(match[2]), f"{DIRECTORY}/{name}")
 
 
 class _Table:
@@ -128,7 +138,7 @@ class KeyIndex:
         self._segment_bytes = segment_bytes
         self._units_at = HEADER.size + slots * _SLOT_BYTES
         found = (_parse_name(name) for name in disk.list(DIRECTORY))
-        self._files = sorted((head for head in found if head is not None), key=lambda head: head[1])
+        self._files = sorted((head for head in found if head is not None), key=lambda head: head.position)
         self._table: _Table | None = None  # of the last file, once it is needed
         self._count = 1  # the next unit's number there
         self._last = (0, 0)  # seconds and position of the last unit there
@@ -140,7 +150,7 @@ class KeyIndex:
             return
         first_position = int(positions[0])
         table = self._room(count, time_ms, first_position)
-        seconds = min(max(time_ms - self._files[-1][0], 0) // 1000, _SECONDS_MAX)
+        seconds = min(max(time_ms - self._files[-1].time_ms, 0) // 1000, _SECONDS_MAX)
         if count < _PLAIN_KEYS_MAX:
             pairs = zip(hashes.tolist(), positions.tolist(), strict=True)
             data = b"".join(
@@ -152,7 +162,7 @@ class KeyIndex:
             units["hash"], units["position"], units["seconds"] = hashes, positions, seconds
             units["previous"] = table.chain(hashes, self._count)
             data = units.tobytes()
-        self._handles.writing(file_name(*self._files[-1])).write_at(self._unit_at(self._count), data)
+        self._handles.writing(self._files[-1].name).write_at(self._unit_at(self._count), data)
         self._count += count
         self._last = (seconds, int(positions[-1]))
 
@@ -161,8 +171,7 @@ class KeyIndex:
         found: list[int] = []
         steps = LOOKUP_STEPS_MAX
         for index in range(len(self._files) - 1, -1, -1):
-            first_ms = self._files[index][0]
-            if first_ms > end_ms:
+            if self._files[index].time_ms > end_ms:
                 continue
             for position, second_ms in self._walk(index, hash_):
                 steps -= 1
@@ -176,8 +185,7 @@ class KeyIndex:
 
     def units(self) -> Iterator[tuple[str, int, Units]]:
         """(file, number of the first, units) pieces, to hold them against the log."""
-        for head in self._files:
-            name = file_name(*head)
+        for _, _, name in self._files:
             end = self._end_of(name)
             for number in range(1, end, _CHUNK_UNITS):
                 yield name, number, self._read(name, number, min(number + _CHUNK_UNITS, end))
@@ -185,7 +193,7 @@ class KeyIndex:
     def drop_below(self, log_start: int) -> None:
         """Remove the files of segments that are gone."""
         assert log_start % self._segment_bytes == 0, "the log begins at a segment boundary"
-        gone = [head for head in self._files if head[1] < log_start]
+        gone = [head for head in self._files if head.position < log_start]
         self._files = self._files[len(gone) :]
         self._remove(gone)
         if not self._files:
@@ -193,13 +201,13 @@ class KeyIndex:
 
     def cut_back(self, to_position: int, log_start: int) -> None:
         """After a start: keep exactly the units of [log_start, to_position); see ConsumeQueue.cut_back."""
-        self._remove([head for head in self._files if not log_start <= head[1] < to_position])
-        self._files = [head for head in self._files if log_start <= head[1] < to_position]
+        self._remove([head for head in self._files if not log_start <= head.position < to_position])
+        self._files = [head for head in self._files if log_start <= head.position < to_position]
         self._table = None
         for head in self._files[:-1]:
-            self._check_sealed(*head)
+            self._check_sealed(head)
         while self._files:
-            name = file_name(*self._files[-1])
+            name = self._files[-1].name
             self._load(to_position)
             if self._count > 1:
                 if self._handles.reading(name).size != self._unit_at(self._count):
@@ -209,8 +217,10 @@ class KeyIndex:
             self._remove([self._files.pop()])
             self._table = None
 
-    def clear(self) -> None:
+    def remove(self) -> None:
+        """All files; the index is empty then."""
         self._remove(self._files)
+        self._handles.touch_directory(DIRECTORY)
         self._files = []
         self._table = None
 
@@ -225,8 +235,8 @@ class KeyIndex:
         data = self._handles.reading(name).pread(self._unit_at(start), (end - start) * UNIT_BYTES)
         return np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_BYTES)
 
-    def _remove(self, heads: list[tuple[int, int]]) -> None:
-        names = [file_name(*head) for head in heads]
+    def _remove(self, heads: list[_Head]) -> None:
+        names = [head.name for head in heads]
         self._handles.forget(names)
         for name in names:
             self._disk.remove(name)
@@ -238,13 +248,14 @@ class KeyIndex:
                 self._load(None)
             assert self._table is not None
             if (
-                position // self._segment_bytes == self._files[-1][1] // self._segment_bytes
+                position // self._segment_bytes == self._files[-1].position // self._segment_bytes
                 and self._count + count <= self._units_per_file
             ):
                 return self._table
             self._seal(self._table)
-        self._files.append((time_ms, position))
-        self._handles.making(file_name(time_ms, position))
+        head = _Head(time_ms, position, file_name(time_ms, position))
+        self._files.append(head)
+        self._handles.making(head.name)
         self._table = _Table(self._slots)
         self._count = 1
         self._last = (0, position)
@@ -252,22 +263,21 @@ class KeyIndex:
 
     def _seal(self, table: _Table) -> None:
         """Write header and touched slots: nothing more comes to this file."""
-        time_ms, position = self._files[-1]
+        time_ms, position, name = self._files[-1]
         seconds, last_position = self._last
-        file = self._handles.writing(file_name(time_ms, position))
+        file = self._handles.writing(name)
         end_ms = time_ms + seconds * 1000
         file.write_at(0, HEADER.pack(time_ms, end_ms, position, last_position, table.used, self._count))
         for first, after in _runs(table.touched):
             slots = table.newest[first * _PAGE_SLOTS : after * _PAGE_SLOTS]
             file.write_at(HEADER.size + first * _PAGE_SLOTS * _SLOT_BYTES, slots.astype(">i4").tobytes())
 
-    def _check_sealed(self, time_ms: int, position: int) -> None:
-        name = file_name(time_ms, position)
-        header = self._handles.reading(name).pread(0, HEADER.size)
-        facts = HEADER.unpack(header) if len(header) == HEADER.size else (0,) * 6
-        count = facts[5]
-        if (facts[0], facts[2]) != (time_ms, position) or self._handles.reading(name).size != self._unit_at(count):
-            raise DamagedState(f"{name} is not what its header says", do=REBUILD)
+    def _check_sealed(self, head: _Head) -> None:
+        file = self._handles.reading(head.name)
+        header = file.pread(0, HEADER.size)
+        time_ms, _, position, _, _, count = HEADER.unpack(header) if len(header) == HEADER.size else (0,) * 6
+        if (time_ms, position) != head[:2] or file.size != self._unit_at(count):
+            raise DamagedState(f"{head.name} is not what its header says", do=REBUILD)
 
     def _unseal(self, name: str) -> None:
         """Header and slots of the last file are zero; they are not if the file after it was cut away."""
@@ -283,11 +293,11 @@ class KeyIndex:
 
         Raises DamagedState if good units follow a bad one below `to_position`."""
         head = self._files[-1]
-        name, stop = file_name(*head), self._end_of(file_name(*head))
-        limit = (head[1] // self._segment_bytes + 1) * self._segment_bytes
+        name, stop = head.name, self._end_of(head.name)
+        limit = (head.position // self._segment_bytes + 1) * self._segment_bytes
         limit = limit if to_position is None else min(limit, to_position)
         table = _Table(self._slots)
-        self._count, self._last = 1, (0, head[1])
+        self._count, self._last = 1, (0, head.position)
         for number in range(1, stop, _CHUNK_UNITS):
             units = self._read(name, number, min(number + _CHUNK_UNITS, stop))
             good = self._good_units(units, limit)
@@ -336,8 +346,7 @@ class KeyIndex:
 
     def _walk(self, index: int, hash_: int) -> Iterator[tuple[int, int]]:
         """(position, store time to the second) of the units with this hash, newest first; -1 for other hashes."""
-        first_ms = self._files[index][0]
-        name = file_name(*self._files[index])
+        first_ms, _, name = self._files[index]
         if index == len(self._files) - 1:
             if self._table is None:
                 self._load(None)

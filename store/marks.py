@@ -17,6 +17,9 @@ class Marks:
         self._chains = array("I")
         self._sparse = 0  # how many of the marks have been thinned out
 
+    def __len__(self) -> int:
+        return len(self._positions)
+
     def note(self, position: int, chain: int) -> None:
         """A new boundary above all others."""
         self._positions.append(position)

@@ -45,6 +45,8 @@ U1 = np.dtype("u1")
 I4 = np.dtype(">i4")
 MESSAGE_COLUMNS_BYTES = U4.itemsize + I8.itemsize + U1.itemsize
 
+SMALL = 32  # below about this many numbers a plain sum is cheaper than calling numpy
+
 Column: TypeAlias = NDArray[Any]
 
 
@@ -130,11 +132,17 @@ def parse_preamble(body: Buffer) -> Preamble:
     keys = np.frombuffer(body, I4, key_total, at)
     if sum([batch.count for batch in batches]) != messages:
         raise CorruptEntry(-1, "the sub-batches do not add up to the number of messages")
-    if int(lengths.sum(dtype=np.uint64)) != total - messages_at:
+    if _total(lengths) != total - messages_at:
         raise CorruptEntry(-1, "the lengths do not add up to the bytes of the messages")
-    if int(key_counts.sum(dtype=np.uint64)) != key_total:
+    if _total(key_counts) != key_total:
         raise CorruptEntry(-1, "the key counts do not add up to the number of keys")
     return Preamble(control, batches, lengths, tags, key_counts, keys, messages_at)
+
+
+def _total(column: Column) -> int:
+    if len(column) <= SMALL:
+        return sum(column.tolist())
+    return int(column.sum(dtype=np.uint64))
 
 
 def _parse_batches(body: Buffer, at: int, count: int) -> tuple[tuple[SubBatch, ...], int]:

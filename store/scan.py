@@ -88,11 +88,9 @@ def _scan_file(
     walk.need = ENVELOPE_BYTES
     while (offset := walk.position - base) < segment_bytes:
         room = segment_bytes - offset
-        if walk.need > room:
-            raise CorruptEntry(walk.position, "the entry reaches beyond its segment")
         chunk = file.pread(offset, min(room, max(CHUNK_BYTES, walk.need)))
         if len(chunk) < walk.need:
-            return f"{file.name} ends inside an entry"
+            return f"the entry reaches beyond the end of {file.name}"
         marks.append((walk.position, walk.chain or 0))
         walk.consume(chunk, 0)
     return None

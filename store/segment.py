@@ -8,7 +8,7 @@ all say they belong elsewhere, and the first envelope is zeroed. Does not know: 
 """
 
 from model.ports import Buffer
-from store.disk import Disk, File
+from store.disk import Disk, DiskError, File
 from store.entry import ENVELOPE_BYTES
 
 DIRECTORY = "commitlog"
@@ -29,7 +29,7 @@ def segment_bases(disk: Disk) -> list[int]:
 def remove_others(disk: Disk, segment_bytes: int, first: int, last: int) -> None:
     """Durably remove everything but the segments number first to last."""
     removed = False
-    for name in reversed(disk.list(DIRECTORY)):  # from the top: what a crash leaves is a prefix of the log
+    for name in disk.list(DIRECTORY):
         base = int(name) if len(name) == NAME_DIGITS and name.isdigit() else -1
         if base < 0 or base % segment_bytes or not first <= base // segment_bytes <= last:
             disk.remove_tree(f"{DIRECTORY}/{name}")
@@ -44,6 +44,15 @@ def allocate(disk: Disk, base: int, segment_bytes: int) -> File:
     disk.sync(disk.ticket([file]))
     disk.sync_dir(DIRECTORY)
     return file
+
+
+def warm(file: File) -> None:
+    """Bring the file's pages into memory, so that the first write to each does not wait for that on the loop."""
+    try:
+        for at in range(0, file.size, COPY_BYTES):
+            file.pread(at, COPY_BYTES)
+    except DiskError:
+        pass  # a courtesy: the log may have been cut or closed meanwhile, and a bad disk will be met by the next sync
 
 
 def recycle(disk: Disk, file: File, base: int) -> File:

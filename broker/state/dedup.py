@@ -86,8 +86,8 @@ class Dedup:
             oldest = next(iter(self._keys))
 
     def forget_below(self, log_start: int) -> None:
-        """Producers that were silent since before the log begins are forgotten; their next send starts anew."""
-        self._producers = {s: r for s, r in self._producers.items() if r.last.position >= log_start}
+        """Keys go with the log they were written in. Numbered producers stay (their table is bounded by count): one
+        whose answer was lost would otherwise be refused for ever, or, with its first sub-batch, stored twice."""
         self._keys = {k: a for k, a in self._keys.items() if a.position >= log_start}
 
     def forget_topic(self, topic: str) -> None:

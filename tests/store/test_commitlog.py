@@ -10,6 +10,7 @@ from chaos.simdisk import SimDisk
 from store.commitlog import CommitLog
 from store.disk import Disk, DiskError
 from store.entry import ENVELOPE_BYTES, CorruptEntry, EntryKind, inspect, pack
+from store.lane import ThreadLane
 from store.realdisk import RealDisk
 from store.scan import scan
 from store.segment import segment_bases, segment_name
@@ -151,6 +152,17 @@ def test_a_truncated_log_goes_on_as_if_the_tail_had_never_been(disk: Disk, cut: 
     for each in (log, twin):
         fill(each, 12, 300, term=2)
     assert log.read(0, log.end) == twin.read(0, twin.end) and log.chain == twin.chain
+    disk.sync(log.begin_sync())  # files that went with the tail are not waited for
+    assert scan(disk, SEGMENT, 0, 0, log.end).end == log.end
+
+
+def test_what_a_reader_knew_of_a_truncated_tail_is_forgotten() -> None:
+    log = empty_log(SimDisk(Random(0)))
+    ends = fill(log, 7)
+    list(log.entries(ends[2], ends[6]))
+    log.truncate(ends[4])
+    fill(log, 3, term=2)  # of the same sizes
+    assert log.chain_at(ends[6]) == inspect(log.read(0, ends[6]), 0).chain
 
 
 def stale_tail(zero: bool) -> tuple[SimDisk, int, int, int]:
@@ -201,6 +213,7 @@ def test_a_truncation_is_durable_when_it_returns() -> None:
         log.truncate(ends[8])
         disk.crash()
         assert scan(disk, SEGMENT, 0, 0, 0).end == ends[8]
+        assert segment_bases(disk) == [0, SEGMENT]  # nothing above came back
 
 
 def test_a_truncation_cut_short_leaves_a_prefix() -> None:
@@ -254,6 +267,7 @@ def test_stale_bytes_of_a_recycled_segment_are_never_taken_for_entries() -> None
         log.ensure_next()
         recycled = segment_name(log.end // SEGMENT * SEGMENT + SEGMENT)
         assert disk.read(recycled).strip(b"\0")  # it really holds old entries
+        assert disk.durable_bytes(recycled)[:ENVELOPE_BYTES] == bytes(ENVELOPE_BYTES)
         fill(log, 8, 464)
         disk.sync(log.begin_sync())
         found = scan(disk, SEGMENT, log.start, log.start_chain, 0)
@@ -323,6 +337,7 @@ def test_the_next_segment_is_made_ahead_and_a_full_disk_shows_there() -> None:
     log = empty_log(disk)
     log.ensure_next()
     assert segment_bases(disk) == [0, SEGMENT]
+    assert len(disk.durable_bytes(segment_name(SEGMENT))) == SEGMENT
     disk.full = True
     fill(log, 14)  # two segments, no allocation
     with pytest.raises(DiskError) as caught:
@@ -442,3 +457,27 @@ def test_random_histories_with_crashes_match_a_list(seed: int) -> None:
         assert inspect(data[start:], start, start_chain)[4] in (log.chain, 0)
         probe = random.choice([end for end in ends if end >= start])
         assert log.chain_at(probe) == (inspect(data[start:probe], start).chain if probe > start else start_chain)
+
+
+def test_housekeeping_in_a_thread_does_not_disturb_appends_views_and_drops(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    log = empty_log(disk)
+    results: list[object] = []
+    lane = ThreadLane(lambda call: call())
+    held: list[memoryview] = []
+    for number in range(400):
+        append(log, bytes([number % 256]) * 700)
+        if number % 3 == 0:
+            lane.submit(log.ensure_next, results.append)
+        if number % 7 == 0:
+            held = log.views(max(log.start, log.end - 2 * SEGMENT), log.end)
+        if number % 20 == 19:
+            log.drop_head(log.end - 4 * SEGMENT)
+            disk.sync(log.begin_sync())
+    lane.close()
+    assert set(results) == {None}
+    assert inspect(log.read(log.start, log.end), log.start, log.start_chain).chain == log.chain
+    held.clear()
+    log.ensure_next()
+    assert len(segment_bases(disk)) <= (log.end - log.start) // SEGMENT + 4
+    log.close()

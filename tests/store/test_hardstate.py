@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from chaos.simdisk import SimDisk
+from chaos.simdisk import SimDisk, SimFile
 from store.disk import Disk
 from store.hardstate import SLOT_BYTES, DamagedState, HardState, HardStateFile, WatermarkFile, Watermarks
 from tests.store.powercut import crash_everywhere
@@ -89,6 +89,22 @@ def test_a_crash_while_one_slot_is_damaged_never_loses_the_other() -> None:
     for disk, finished in crash_everywhere(prepare, lambda disk: HardStateFile(disk).save(NEW)):
         found = HardStateFile(disk).load()
         assert found == NEW if finished else found in (OLD, NEW)
+
+
+@pytest.mark.parametrize("first, second", [(A, B), (B, A)])
+def test_the_slot_that_is_no_good_is_written_first(
+    first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device may lose a sector that it was writing when the power went: never the only good one."""
+    for content in (saved(OLD).read(first), b"damaged"):
+        disk = saved(OLD, NEW)
+        put(disk, first, content)
+        order: list[str] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(SimFile, "write_at", lambda self, at, data, order=order: order.append(self.name))
+            patch.setattr(SimDisk, "replace", lambda self, name, data, order=order: order.append(name))
+            assert HardStateFile(disk).load() == NEW
+        assert order == [first, second]
 
 
 def test_loading_makes_both_slots_equal_before_anyone_acts() -> None:

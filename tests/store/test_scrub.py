@@ -3,6 +3,8 @@
 import errno
 from random import Random
 
+import pytest
+
 from chaos.simdisk import SimDisk
 from store.commitlog import CommitLog
 from store.entry import EntryKind
@@ -79,3 +81,15 @@ def test_a_read_error_is_damage() -> None:
     disk.fail_next("pread", errno.EIO)
     step = scrub(log, 0, 500)
     assert step.damage is not None and "device failed" in step.damage.reason
+
+
+def test_a_head_dropped_under_its_hands_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, log = some_log()
+    genuine = log.read
+
+    def read(start: int, end: int) -> bytes:
+        log.drop_head(4 * SEGMENT)
+        return genuine(start, end)
+
+    monkeypatch.setattr(log, "read", read)
+    assert scrub(log, 0, 500) == (4 * SEGMENT, None, None)

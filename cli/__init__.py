@@ -1,0 +1,1 @@
+"""The command line: typer and rich around what the other packages do."""
