@@ -7,10 +7,10 @@ state that came by snapshot may be ahead of the log: entries below its position 
 are not applied again.
 Does not know: who leads, who waits."""
 
-from broker.state.machine import StateMachine
+from broker.state.machine import Diverged, StateMachine
 from store.commitlog import CommitLog
 from store.derived import Derived
-from store.entry import EntryKind, Header
+from store.entry import CorruptEntry, EntryKind, Header
 from store.hardstate import DamagedState
 from store.preamble import parse_preamble
 from store.snapshot import ControlSnapshot
@@ -54,7 +54,11 @@ class Applier:
             if not ahead:
                 self.state.advance(header.end)
             return
-        preamble = parse_preamble(body)
+        try:
+            preamble = parse_preamble(body)
+        except CorruptEntry as error:  # its crc is right, so this is what somebody wrote: asking a peer would not help
+            raise Diverged(f"the entry at {header.position} verifies but cannot be read: {error.reason}; it may take a "
+                           "newer release to run on this log") from error
         if ahead:
             position, shows = header.position, self.state.shows
             self._derived.dispatch(position, header.time_ms, preamble, lambda topic: shows(topic, position))

@@ -67,11 +67,8 @@ class Auditor:
             return None
         try:
             for header, body in piece.entries:
-                position = header.position
                 if header.kind == EntryKind.DATA:
-                    self._twin.dispatch(
-                        position, header.time_ms, parse_preamble(body), lambda topic, at=position: state.shows(topic, at)
-                    )
+                    self._dispatch(header, body, state)
                 self.position = header.end
         except DamagedState:  # the twin was begun in the middle of a queue whose topic is new: look again
             self._begin(state)
@@ -83,6 +80,10 @@ class Auditor:
             self._begin(state)
             return stray
         return None if found is None else f"{found.name} at byte {found.offset}: {found.problem}"
+
+    def _dispatch(self, header: Header, body: memoryview, state: StateMachine) -> None:
+        position, shows = header.position, state.shows
+        self._twin.dispatch(position, header.time_ms, parse_preamble(body), lambda topic: shows(topic, position))
 
     def _stray_head(self) -> str | None:
         """Bytes below a queue's first message: they would be taken for messages."""

@@ -75,18 +75,33 @@ class Poster:
         self._control_for = control_for
         self._guarded = guarded
         self._damaged = damaged
+        self._fetching: set[tuple[NodeId, Term, LogPosition]] = set()
 
     def post(self, message: Message) -> None:
         """Send a message; its bytes are views of the log when it is recent."""
         if message.kind is Kind.APPEND and message.end > message.position:
             if self._is_cold(message.position):
-                self._background.submit(lambda: self._cold_bytes(message), self._guarded(self._post_cold))
+                self._fetch(message)
                 return
             message = message._replace(payload=self._log.views(message.position, message.end), runs=())
         elif message.kind is Kind.HANDOVER:
             control = self._control_for(message.position)
             message = message._replace(payload=[snapshot.encode(control)], end=LogPosition(control.position))
         self._peers.send(Letter(self._node, message.target, self._incarnation, message))
+
+    def _fetch(self, message: Message) -> None:
+        """Read old bytes beside the loop, each range once at a time: a disk that is slower than the core's patience
+        would otherwise be asked again and again, and get slower by that."""
+        key = (message.target, message.term, message.position)
+        if key in self._fetching:
+            return
+        self._fetching.add(key)
+
+        def done(result: Message | Damage | Exception | None) -> None:
+            self._fetching.discard(key)
+            self._post_cold(result)
+
+        self._background.submit(lambda: self._cold_bytes(message), self._guarded(done))
 
     def _is_cold(self, position: int) -> bool:
         size = self._log.segment_bytes

@@ -32,7 +32,8 @@ class Pending:
 
 
 class PendingTable:
-    """All that waits, by the end of its entry."""
+    """All that waits, by the position of its entry: what is committed at that byte decides, long before the log has
+    grown to the end of an entry that was replaced by a shorter one."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Pending]] = []
@@ -43,15 +44,15 @@ class PendingTable:
 
     def add(self, pending: Pending) -> None:
         """Wait for this entry."""
-        heappush(self._heap, (pending.end, next(self._number), pending))
+        heappush(self._heap, (pending.position, next(self._number), pending))
 
     def complete(self, applied: int, term_at: Callable[[LogPosition], int]) -> None:
-        """Everything below `applied` is committed and in force."""
-        while self._heap and self._heap[0][0] <= applied:
+        """Everything below `applied`, an entry boundary, is committed and in force."""
+        while self._heap and self._heap[0][0] < applied:
             pending = heappop(self._heap)[2]
             pending.settle(term_at(LogPosition(pending.position)) == pending.term)
 
     def forget_below(self, position: int) -> None:
         """The log was replaced from `position` on: what waited below it can no longer be judged here."""
-        while self._heap and self._heap[0][0] <= position:
+        while self._heap and self._heap[0][0] < position:
             heappop(self._heap)

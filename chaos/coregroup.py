@@ -10,11 +10,11 @@ from random import Random
 from chaos.coredisk import CoreDisk, Entry, rows_of, runs_of
 from chaos.coreoracle import Oracle, Violation
 from dledger.boot import CoreConfig
-from dledger.core import RaftCore
+from dledger.core import RaftCore, Role
 from dledger.membership import Change, Member, Membership
 from dledger.messages import Kind, Message
 from dledger.ready import Event, ReadAnswer, Ready, SyncMark, WriteKind
-from model.ids import Incarnation, LogPosition, NodeId
+from model.ids import Incarnation, LogPosition, NodeId, Term
 
 PUMP_MAX = 20_000  # messages until quiet: more is an endless ping-pong
 MEMBERSHIP_BYTES = 64
@@ -147,11 +147,19 @@ class CoreGroup:
         disk.drop_head(to, core.epochs.base_term, core.memberships.in_force_at(to))
         self._drain(self.nodes[name])
 
-    def campaign(self, name: NodeId) -> None:
-        """Told to campaign at once, whatever timers and leases say."""
+    def campaign(self, name: NodeId, known_term: int = 0) -> None:
+        """Told to campaign at once, whatever timers and leases say, in a term above those it knows."""
         core = self.core(name)
-        core.step(Message(Kind.CAMPAIGN_NOW, name, name, core.term, core.incarnation))
+        core.step(Message(Kind.CAMPAIGN_NOW, name, name, Term(max(core.term, known_term)), core.incarnation))
         self._drain(self.nodes[name])
+
+    def depose(self, name: NodeId) -> None:
+        """Let a leader hear nobody until it gives up."""
+        cuts, self.cuts = self.cuts, {way for other in self.nodes for way in ((name, other), (other, name))}
+        for _ in range(2 * self.config.election_ticks_max):
+            if self.core(name).role is Role.LEADER:
+                self.tick(name)
+        self.cuts = cuts
 
     # ---- disks ---------------------------------------------------------------------------------------------------
 

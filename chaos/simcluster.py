@@ -32,6 +32,7 @@ from store.disk import DiskError
 
 TICK_MS = 20
 TURN_US = (0, 60)  # a loop takes up what came in meanwhile
+SCRUB_BYTES = 256 << 10  # a second: a whole log of a run in some seconds, at little cost
 STOP_GRACE_US = 200 * MS_US  # a disk error met in a lane reaches the loop with the job's end
 
 
@@ -76,7 +77,7 @@ class SimNode:
             self.cluster.oracles.born(self.name, self.disk, empty=self._empty)
         self._turn_due, self._late, self.error_us = False, None, -1
         self.sync_lane = SimLane(self.world, self.guard, *self.cluster.plan.sync_us)
-        self.background_lane = SimLane(self.world, self.guard, 500, 20_000)
+        self.background_lane = SimLane(self.world, self.guard, 200, 4_000)
         self.replica = Replica(
             self.config, self.disk, self.sync_lane, self.background_lane, self, self.clock,
             Random(self.world.random.getrandbits(64)), on_event=self._event,
@@ -90,16 +91,14 @@ class SimNode:
         if self.replica is None:
             return
         self.world.note(self.name, f"ends: {how}")
-        if how == "stop":
-            self.run(self.replica.stop)
+        if how == "stop" and self._late is None and not self._attempt(self.replica.stop):
+            return  # it met something worse on the way
         self.replica, self._late = None, None
         self.life += 1
         if how == "crash":
             self.disk.crash(self.world.random)
-        elif how == "kill":
-            self.disk.kill()
         else:
-            self.disk.unlock()
+            self.disk.kill()
         self.cluster.died(self, how)
 
     def wipe(self) -> None:
@@ -175,22 +174,27 @@ class SimNode:
         try:
             function()
         except SimCrash:
-            self.die("crash")
+            self._perish("crash")
             return False
         except DiskError as error:
             if not self.disk.error_met:
                 self.cluster.violate("P15", f"{self.name}: {error}")
-            self.die("kill")
+            self._perish("kill")
             return False
         except MQError as error:
             self.cluster.violate("P15", f"{self.name} refuses its store: {error}")
-            self.die("kill")
+            self._perish("kill")
             return False
         except Exception as error:
             self.cluster.violate("P15", f"{self.name}: {type(error).__name__}: {error}", error)
-            self.die("kill")
+            self._perish("kill")
             return False
         return True
+
+    def _perish(self, how: str) -> None:
+        """End in the middle of something; somebody will start it again."""
+        self.die(how)
+        self.cluster.restart(self)
 
     def _look(self, replica: Replica) -> None:
         """After a turn: the oracles, and whether it should have stopped."""
@@ -201,8 +205,7 @@ class SimNode:
             if not caused:
                 self.cluster.violate("P15", f"{self.name} stopped itself: {replica.failure}")
             self.world.note(self.name, f"stopped itself: {replica.failure}")
-            self.die("kill")
-            self.cluster.stopped(self)
+            self._perish("kill")
             return
         if 0 <= self.error_us < self.world.now_us - STOP_GRACE_US:
             self.cluster.violate("P12", f"{self.name} goes on after an error in {self.disk.error_met}")
@@ -241,7 +244,7 @@ class SimNode:
             return
         body = letter.body
         if isinstance(body, Message):
-            self.world.mix(body.kind, body.term, body.position, body.end, body.commit)
+            self.world.mix(body.kind.value, body.term, body.position, body.end, body.commit)
         with self.disk.unnoticed():
             self.cluster.oracles.leaving(letter, self.replica, self.disk)
         self.cluster.net.send(letter)
@@ -293,10 +296,6 @@ class Cluster:
             if other != node.name:
                 self.net.break_link(node.name, other, heard=heard)
 
-    def stopped(self, node: SimNode) -> None:
-        """A replica ended itself; somebody will start it again."""
-        self.restart(node)
-
     def disk_of(self, node: str, incarnation: int) -> SimDisk | None:
         """The disk on which this member acknowledged what it acknowledged, perhaps wiped since."""
         found = self.nodes.get(NodeId(node))
@@ -335,5 +334,6 @@ def node_config(plan: Plan, name: str, voters: tuple[str, ...]) -> BrokerConfig:
         store=StoreConfig(
             segment_bytes=plan.segment_bytes, queue_file_units=plan.queue_file_units, index_slots=16,
             index_units=plan.index_units, checkpoint_bytes=plan.checkpoint_bytes,
+            scrub_bytes_per_second=SCRUB_BYTES,
         ),
     )  # fmt: skip

@@ -82,17 +82,13 @@ class Nemesis:
         return core.membership if core is not None and core.serving else None
 
     def _restart_later(self, node: SimNode) -> None:
-        if self._active:
-            self._world.after(self._world.between(50 * MS_US, 2_500 * MS_US), partial(self._restart, node))
-        else:
-            self._world.after(self._world.between(MS_US, 100 * MS_US), partial(self._restart, node))
+        longest = 100 * MS_US if not self._active else 300 * MS_US if self._world.chance(0.5) else 2_500 * MS_US
+        self._world.after(self._world.between(20 * MS_US, longest), partial(self._restart, node))
 
     def _restart(self, node: SimNode) -> None:
         if not node.up:
             node.disk.calm()
             node.start()
-            if not node.up:  # an error at its start, or a bug
-                self._restart_later(node)
 
     # ---- processes -----------------------------------------------------------------------------------------------
 

@@ -111,6 +111,10 @@ class Stage:
         for name in names:
             self.group.crash(NodeId(name))
 
+    def do_powercut(self, name: str, reached: str) -> None:
+        """powercut 3 2: a crash, but the first two unsynced entries had reached the platter by themselves."""
+        self.group.crash(NodeId(name), int(reached))
+
     def do_restart(self, *names: str) -> None:
         """restart 1 2: recover what the disk has."""
         for name in names:
@@ -143,9 +147,10 @@ class Stage:
     # ---- what a node is asked to do --------------------------------------------------------------------------------
 
     def do_elect(self, name: str, *words: str) -> None:
-        """elect 1 with 2 3: it campaigns, only these hear it, and it must win."""
+        """elect 1 with 2 3: it campaigns in a term new to all of them, only these hear it, and it must win."""
         node, voters = NodeId(name), [NodeId(word) for word in words[1:]]
-        self.group.campaign(node)
+        self.group.depose(node)
+        self.group.campaign(node, max(self.group.core(voter).term for voter in (node, *voters)))
         for voter in voters:
             self._pass(_matching((f"{node}->{voter}", "vote")))
             self._pass(_matching((f"{voter}->{node}", "vote_reply")))
@@ -153,9 +158,9 @@ class Stage:
         if self.group.core(node).role is not Role.LEADER:
             raise CheckFailed(f"{name} was not elected: {state_line(self.group, node)}")
 
-    def do_campaign(self, name: str) -> None:
-        """campaign 1: it asks for votes, whatever its timer says."""
-        self.group.campaign(NodeId(name))
+    def do_campaign(self, name: str, after: str = "0") -> None:
+        """campaign 1 / campaign 1 2: it asks for votes, whatever its timer says, after the term it knows or term 2."""
+        self.group.campaign(NodeId(name), int(after))
 
     def do_propose(self, name: str, payload: str, size: str = "100") -> None:
         """propose 1 x 100: an entry named x of 100 bytes."""

@@ -127,7 +127,7 @@ def _show_report(report: Report, *, guessed: bool) -> None:
         typer.echo(f"damaged: {found}")
     derived = any(found.file.startswith(("consumequeue/", "index/")) for found in report.findings)
     if derived and guessed:
-        typer.echo("note: derived files were compared with the default [store] knobs; if the node has others, --config")
+        typer.echo("note: the [store] knobs that shape derived files were guessed from them; --config FILE tells them")
     if report.whole:
         typer.echo("whole: every crc, the chain and all derived files verify")
     else:

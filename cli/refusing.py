@@ -24,11 +24,13 @@ from store.readonly import ReadOnlyDisk
 
 EXIT_DAMAGED = 1
 EXIT_REFUSED = 2
+PIPED_COLUMNS = 160
 
 
 def plain_console() -> Console:
-    """Text of messages is shown as it is, never taken for markup; what is piped is not folded."""
-    return Console(markup=False, highlight=False, soft_wrap=True)
+    """Text of messages is shown as it is, never taken for markup; what is piped is not folded to a terminal's width."""
+    console = Console(markup=False, highlight=False)
+    return console if console.is_terminal else Console(markup=False, highlight=False, width=PIPED_COLUMNS)
 
 
 def refuse(line: str) -> NoReturn:

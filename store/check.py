@@ -12,7 +12,7 @@ Does not know: commands and topics (`Topics` does), how to repair, what people w
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeVar
 
@@ -30,6 +30,7 @@ from store.preamble import Preamble, parse_preamble
 from store.readonly import walk_entries
 from store.scan import scan
 from store.segment import segment_bases, segment_name
+from store.shape import guess_shape
 from store.snapshot import ControlSnapshot
 
 T = TypeVar("T")
@@ -105,7 +106,9 @@ class Report:
 
 
 def check(disk: Disk, restore: Callable[[bytes], Topics], config: StoreConfig | None = None) -> Report:
-    """Look at everything. NotAStore, NewerFormat, DiskError: there is nothing here that can be judged."""
+    """Look at everything. NotAStore, NewerFormat, DiskError: there is nothing here that can be judged.
+
+    Without a configuration, the knobs that shape derived files are read off the files."""
     report = Report(disk.root, clean_stop=not disk.exists("abort"))
     if not _check_identity(disk, report):
         return report
@@ -113,7 +116,7 @@ def check(disk: Disk, restore: Callable[[bytes], Topics], config: StoreConfig | 
     if not _check_snapshots(disk, report):
         return report
     assert report.identity is not None
-    shape = replace(config or StoreConfig(), segment_bytes=report.identity.segment_bytes)
+    shape = config or guess_shape(disk, report.identity.segment_bytes)
     _LogCheck(disk, report, shape, restore).run()
     return report
 

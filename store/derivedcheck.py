@@ -62,8 +62,8 @@ class _Judge:
             else:
                 self.harmless += 1
             return
-        if not self._disk.exists(name):
-            return  # above the checkpoint, or it would be a difference
+        if self._log.end < self._log.checkpoint or not self._disk.exists(name):
+            return  # the rebuild did not come to its end; or nothing was written to this file yet
         for offset, data in self._comparing.holes(expected):
             if self._stray(expected, offset, data):
                 first = offset + next(i for i, byte in enumerate(data) if byte)
@@ -73,11 +73,11 @@ class _Judge:
         file = self._disk.open(name)
         size = file.size
         file.close()
-        if size > expected.size and self._log.end >= self._log.checkpoint:
-            if not self._log.crashed:
-                self._find(name, expected.size, f"{size - expected.size} bytes more than the log gives")
-            else:
+        if size > expected.size:
+            if self._log.crashed:
                 self.harmless += 1
+            else:
+                self._find(name, expected.size, f"{size - expected.size} bytes more than the log gives")
 
     def _stray(self, expected: Expected, offset: int, data: bytes) -> bool:
         """Whether bytes in a hole can be met by a reader."""
