@@ -23,6 +23,7 @@ class Forming:
         self._me = (node, incarnation)
         self._voters = voters
         self._empty: dict[NodeId, Incarnation] = {node: incarnation}
+        self._agreed: dict[NodeId, Genesis] = {}  # what each voter last said it sees
         self._entered: Genesis | None = None
         self.must_join = False  # the group exists and does not know this incarnation
 
@@ -30,18 +31,28 @@ class Forming:
         """A voter says whether it is empty."""
         if hello.genesis is None:
             self._empty[node] = incarnation
+            self._agreed[node] = hello.seen
         elif self._me in hello.genesis:
             self._entered = hello.genesis
         else:
             self.must_join = True
 
+    @property
+    def seen(self) -> Genesis:
+        """The configured voters that said they are empty."""
+        return tuple((voter, self._empty[voter]) for voter in sorted(self._voters) if voter in self._empty)
+
     def genesis(self) -> Genesis | None:
-        """The group's first voters: as somebody who formed it says, or all of us when all are empty."""
-        if self._entered is not None:
+        """The group's first voters: as somebody who formed it says, or all of us when all see the same empty voters.
+
+        To have heard everybody once is not enough: C hears that A is empty and is cut off; A and B form, commit, and B
+        is wiped; C hears the new B and would form another group with it, without what A and the old B committed."""
+        if self._entered is not None or self.must_join:
             return self._entered
-        if not self.must_join and all(voter in self._empty for voter in self._voters):
-            return tuple((voter, self._empty[voter]) for voter in sorted(self._voters))
-        return None
+        seen = self.seen
+        others = [voter for voter in self._voters if voter != self._me[0]]
+        complete = len(seen) == len(self._voters) and all(self._agreed.get(voter) == seen for voter in others)
+        return seen if complete else None
 
 
 class Repairing:

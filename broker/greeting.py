@@ -46,14 +46,14 @@ class Greeter:
             known = core.membership.incarnations if core is not None else {}
             if known.get(replica.node) != replica.incarnation:
                 for peer in sorted(self._voters | set(known)):
-                    self._mail(peer, Hello(self._genesis(), answer_wanted=replica.phase is Phase.FORMING))
+                    self._mail(peer, self._hello(fence, answer_wanted=replica.phase is Phase.FORMING))
 
-    def heard(self, letter: Letter, hello: Hello) -> None:
+    def heard(self, fence: Forming | Repairing | None, letter: Letter, hello: Hello) -> None:
         """Somebody says hello: answer, and take a wiped member back."""
         replica, core = self._replica, self._replica.core
         if hello.answer_wanted:
             if replica.phase in (Phase.FORMING, Phase.RUNNING):
-                self._mail(letter.source, Hello(self._genesis(), answer_wanted=False))
+                self._mail(letter.source, self._hello(fence, answer_wanted=False))
             return
         if core is None or core.membership.incarnations.get(letter.source) == letter.incarnation:
             return
@@ -76,6 +76,9 @@ class Greeter:
         if replica.phase is Phase.RUNNING and replica.state.genesis:
             return tuple((NodeId(node), Incarnation(number)) for node, number in replica.state.genesis)
         return None
+
+    def _hello(self, fence: Forming | Repairing | None, *, answer_wanted: bool) -> Hello:
+        return Hello(self._genesis(), fence.seen if isinstance(fence, Forming) else (), answer_wanted)
 
     def _mail(self, target: NodeId, body: Hello | RepairAsk | RepairGive) -> None:
         if target != self._replica.node:

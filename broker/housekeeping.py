@@ -19,7 +19,8 @@ from model.errors import DiskAlmostFull
 from model.ids import LogPosition
 from store import snapshot
 from store.commitlog import CommitLog
-from store.disk import Disk
+from store.disk import Disk, DiskError
+from store.entry import CorruptEntry
 from store.hardstate import Watermarks
 from store.retention import SegmentFacts, log_start_target
 from store.scrub import ScrubStep, scrub
@@ -103,6 +104,13 @@ class Housekeeping:
         if core.durable < self._marks.saved.durable:
             return None
         return Watermarks(core.durable, min(core.commit, core.durable), self._replica.log.chain_at(core.durable))
+
+    def known_marks(self) -> Watermarks | None:
+        """The same for a log that may be damaged; None when that cannot be told."""
+        try:
+            return self._current_marks()
+        except (CorruptEntry, DiskError):
+            return None
 
     def _save_marks(self) -> None:
         marks = self._current_marks()

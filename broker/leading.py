@@ -11,15 +11,8 @@ from broker.pending import Pending
 from broker.ports import SendRequest
 from broker.state.dedup import Answer, Source, Verdict
 from broker.state.machine import QueueKey, StateMachine
-from model.errors import MessageIllegal, MQError, Refused, SequenceGap, TopicMissing
+from model.errors import MessageIllegal, MQError, SequenceGap, TopicMissing
 from store.preamble import SubBatch
-
-
-class Forgotten(Refused):
-    """A repeated sub-batch that was stored so long ago that its answer is no longer kept."""
-
-    means = "the messages were stored by an earlier try; only their offsets are no longer known"
-    do = "treat it as sent"
 
 
 class Wait(NamedTuple):
@@ -64,7 +57,7 @@ class Leading:
         if verdict is Verdict.FRESH and last is None:
             return None
         if verdict is Verdict.FORGOTTEN:
-            return Forgotten(f"sub-batch {request.sequence} of this producer was stored before")
+            return Answer(request.sequence, -1, -1)  # stored long ago: done, though where is no longer known
         expected = 1 + (last if last is not None else self._state.dedup.last_sequence(source))
         return SequenceGap(f"this producer's next sub-batch for the queue is {expected}, not {request.sequence}")
 

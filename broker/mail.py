@@ -13,7 +13,7 @@ from broker.ports import Letter, Peers
 from dledger.epochs import EpochTable
 from dledger.messages import Kind, Message
 from model.ids import Incarnation, LogPosition, NodeId, Term
-from model.ports import Lane
+from model.ports import Buffer, Lane
 from store import entry, snapshot
 from store.commitlog import MAPPED_SEGMENTS, CommitLog
 from store.disk import DiskError
@@ -25,22 +25,28 @@ from store.snapshot import ControlSnapshot
 class Received(NamedTuple):
     """Verified bytes of an append, as the log wants them."""
 
-    payload: bytes
+    payload: Buffer
     extent: entry.Extent
 
 
-def read_append(message: Message, epochs: EpochTable, log: CommitLog) -> Message:
+def known_chain(message: Message, epochs: EpochTable, log: CommitLog) -> int | None:
+    """The own chain crc where an append begins, if it begins in our log; CorruptEntry: our own log is damaged."""
+    start = message.position
+    if epochs.start <= start <= epochs.end and epochs.term_before(start) == message.position_term:
+        return log.chain_at(start)
+    return None
+
+
+def read_append(message: Message, chain: int | None) -> Message:
     """What the bytes say, after verifying them; CorruptEntry when they do not verify or do not continue our chain."""
     payload, start = message.payload or b"", message.position
     assert isinstance(payload, bytes | bytearray | memoryview)
-    extent = entry.inspect(payload, start)
-    if payload and epochs.start <= start <= epochs.end and epochs.term_before(start) == message.position_term:
-        entry.verify(payload, 0, start, log.chain_at(start))
+    extent = entry.inspect(payload, start, chain)
     return message._replace(
         end=LogPosition(extent.end),
         runs=tuple((Term(term), LogPosition(at)) for term, at in extent.runs),
         memberships=tuple((LogPosition(at), decode_membership(body)) for at, body in extent.memberships),
-        payload=Received(bytes(payload) if isinstance(payload, bytearray) else payload, extent),  # type: ignore[arg-type]
+        payload=Received(payload, extent),
     )
 
 

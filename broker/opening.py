@@ -25,6 +25,7 @@ from store.disk import Disk
 from store.hardstate import DamagedState, HardState, HardStateFile, WatermarkFile, Watermarks
 from store.identity import StoreIdentity
 from store.scan import ScanResult, scan
+from store.segment import segment_name
 from store.snapshot import ControlSnapshot
 
 IDENTITY_BITS = 62
@@ -96,9 +97,24 @@ def scan_log(disk: Disk, config: BrokerConfig, records: Records, *, whole: bool)
     control, size, durable = records.snapshot, config.store.segment_bytes, records.marks.durable
     if control is None:
         return Scanned(scan(disk, size, 0, 0, 0), whole=True)
-    if whole or durable < control.position:  # a hand-over broke off: the log may not reach the snapshot yet
+    whole = whole or durable < control.position  # a hand-over broke off: the log may not reach the snapshot yet
+    if whole or not _files_are_there(disk, size, control.log_start, control.position):
         return Scanned(scan(disk, size, control.log_start, control.base_chain, durable), whole=True)
     return Scanned(scan(disk, size, control.position, control.chain, durable), whole=False)
+
+
+def _files_are_there(disk: Disk, segment_bytes: int, start: int, end: int) -> bool:
+    """Whether the files below the snapshot exist in full. Their bytes are the scrubber's business, but a file that is
+    gone or cut can be seen at once, and its node must not vote before it has it back."""
+    for base in range(start // segment_bytes * segment_bytes, end, segment_bytes):
+        if not disk.exists(segment_name(base)):
+            return False
+        file = disk.open(segment_name(base))
+        size = file.size
+        file.close()
+        if size < segment_bytes:
+            return False
+    return True
 
 
 class Opened(NamedTuple):

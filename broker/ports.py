@@ -2,7 +2,7 @@
 
 Law: a Replica touches the world only through these ports, so the simulator and the real process run the same class.
 
-A letter is what travels between nodes of one group. `CoreLetter` wraps a Raft message with its bytes; the others are
+A letter is what travels between nodes of one group: a Raft message with its bytes, or what is
 spoken before consensus runs: forming a group, joining it again after a wipe, repairing damaged bytes."""
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from model.ids import Incarnation, LogPosition, NodeId
 
 
 class Phase(Enum):
-    """What a Replica is busy with; it moves only downward in this list, or to STOPPED."""
+    """What a Replica is busy with."""
 
     FORMING = "forming"  # empty directory: asks all configured voters whether they are empty too
     REPAIRING = "repairing"  # bytes below the durable watermark do not verify: fenced, asks peers for them
@@ -28,6 +28,7 @@ class Hello(NamedTuple):
     """An empty node asks, everybody answers: `genesis` is None while the speaker is empty."""
 
     genesis: tuple[tuple[NodeId, Incarnation], ...] | None  # the first voters of the group the speaker belongs to
+    seen: tuple[tuple[NodeId, Incarnation], ...]  # an empty speaker: all configured voters it knows to be empty
     answer_wanted: bool
 
 

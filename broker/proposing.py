@@ -19,12 +19,15 @@ from broker.state.commands import Command, encode
 from broker.state.dedup import Answer
 from broker.state.machine import StateMachine
 from dledger.core import RaftCore
+from model.batch import check
 from model.errors import MessageIllegal, MQError, Overloaded, Refused
 from store.entry import ENVELOPE_BYTES
 from store.preamble import SubBatch, preamble_bytes
 
 WAITING_BYTES_MAX = 64 << 20  # sends not yet proposed; more than a second of disk: refusing is kinder than queueing
 UNCOMMITTED_BYTES_MAX = 64 << 20  # proposed beyond commit; else a leader without followers fills its disk
+ORDERS_WAITING_MAX = 1024  # commands not yet proposed: people and timers make them, not messages
+PRODUCER_BYTES_MAX = 255  # its length is one byte in the preamble
 ORDERS_MAX = 8  # commands in one entry: control work stays a small part of it
 BATCHES_MAX = 4096  # sub-batches in one entry: their table stays small beside the messages
 
@@ -68,21 +71,34 @@ class Proposer:
 
     def send(self, request: SendRequest, reply: Reply) -> None:
         """Let a send wait for the next entry."""
-        size = len(request.messages)
-        error: MQError | None = None
-        if self._waiting_bytes + size > WAITING_BYTES_MAX:
-            error = Overloaded(f"{self._waiting_bytes} bytes wait to be written")
-        elif _entry_bytes(request) > self._entry_bytes_limit - ENVELOPE_BYTES:
-            error = MessageIllegal(f"a sub-batch of {size} bytes does not fit an entry")
-        if error is not None:
+        try:
+            self._check(request)
+        except MQError as error:
             reply(SendResult(Outcome.REFUSED, error=error))
             return
-        self._waiting_bytes += size
+        self._waiting_bytes += len(request.messages)
         self._waiting.append(_Waiting(request, reply))
+
+    def _check(self, request: SendRequest) -> None:
+        """An entry cannot be rejected once it is in the log, so everything about it is judged before."""
+        size, columns = len(request.messages), request.columns
+        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise Overloaded(f"{self._waiting_bytes} bytes wait to be written")
+        check(request.messages, columns.lengths, request.topic, request.queue)
+        count, keys = len(columns.lengths), int(columns.key_counts.sum())
+        if not count == len(columns.tags) == len(columns.key_counts) or keys != len(columns.keys):
+            raise MessageIllegal("the columns of the sub-batch contradict one another")
+        if len(request.producer) > PRODUCER_BYTES_MAX or not count:
+            raise MessageIllegal("the sub-batch is empty or its producer id too long")
+        if _entry_bytes(request) > self._entry_bytes_limit - ENVELOPE_BYTES:
+            raise MessageIllegal(f"a sub-batch of {size} bytes does not fit an entry")
 
     def order(self, order: Order) -> None:
         """Let a command wait for the next entry."""
-        self._orders.append(order)
+        if len(self._orders) < ORDERS_WAITING_MAX:
+            self._orders.append(order)
+        else:
+            order.reply(SendResult(Outcome.REFUSED, error=Overloaded("too many commands wait to be written")))
 
     def watch(self, core: RaftCore, state: StateMachine, *, leads: bool, own_term_applied: bool, gone: MQError) -> None:
         """Begin to serve when the own term is applied; refuse what was never written when leadership is gone."""
@@ -157,7 +173,7 @@ class Proposer:
                 taken.append((waiting.request, batch, verdict))
                 room -= need
             if isinstance(verdict, Pending):
-                verdict.replies.append(self._send_answer(verdict, waiting))
+                verdict.replies.append(_send_answer(leading, verdict, waiting))
             elif isinstance(verdict, Answer):
                 waiting.reply(SendResult(Outcome.DONE, verdict.offset, verdict.position))
             else:
@@ -165,15 +181,15 @@ class Proposer:
         self._waiting.extendleft(reversed(stay))
         return taken
 
-    # ---- answers -------------------------------------------------------------------------------------------------
 
-    def _send_answer(self, pending: Pending, waiting: _Waiting) -> Callable[[bool], None]:
-        def answer(stored: bool) -> None:
-            if self._leading is not None:
-                self._leading.applied(waiting.request)
-            waiting.reply(SendResult(Outcome.DONE, pending.offset, pending.stored_at) if stored else _overwritten())
+def _send_answer(leading: Leading, pending: Pending, waiting: _Waiting) -> Callable[[bool], None]:
+    """The view that proposed it is told, never a later one: a twin of this send may be pending there."""
 
-        return answer
+    def answer(stored: bool) -> None:
+        leading.applied(waiting.request)
+        waiting.reply(SendResult(Outcome.DONE, pending.offset, pending.stored_at) if stored else _overwritten())
+
+    return answer
 
 
 def _order_answer(leading: Leading, order: Order) -> Callable[[bool], None]:

@@ -8,6 +8,7 @@ it says why and acknowledges nothing more. Bytes that no longer verify fence it 
 Asserted every turn: applied <= commit <= end, durable <= end; commit and applied never go back.
 Does not know: sockets, clients, names of files."""
 
+import re
 from collections import deque
 from collections.abc import Callable
 from random import Random
@@ -19,7 +20,7 @@ from broker.config import BrokerConfig
 from broker.fencing import Forming, Repairing
 from broker.greeting import Greeter
 from broker.housekeeping import Housekeeping
-from broker.mail import Poster, read_append, read_handover
+from broker.mail import Poster, known_chain, read_append, read_handover
 from broker.opening import Opened, check_owner, form, load_records, open_log, scan_log
 from broker.pending import Pending
 from broker.ports import (
@@ -44,7 +45,7 @@ from dledger.membership import Change, ChangeKind, Membership
 from dledger.messages import Kind, Message
 from dledger.ready import Event, Ready
 from model.clock import Clock
-from model.errors import MQError, NotLeader, Refused
+from model.errors import MessageIllegal, MQError, NotLeader, Refused
 from model.ids import Incarnation, LogPosition, NodeId
 from model.ports import Lane
 from store import entry
@@ -52,11 +53,13 @@ from store.commitlog import CommitLog
 from store.derived import Derived
 from store.disk import Disk, DiskError
 from store.entry import CorruptEntry
-from store.hardstate import DamagedState
+from store.hardstate import DamagedState, Watermarks
 from store.scan import Damage
 from store.snapshot import ControlSnapshot
 
 T = TypeVar("T")
+TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")  # names become directories: nothing else may get through
+QUEUES_MAX = 65_535
 INBOX_MAX = 1024  # letters; a turn must end within one tick even at 20 us each. What does not fit is lost, as on a wire
 assert entry.ENVELOPE_BYTES == ENVELOPE_BYTES
 
@@ -141,7 +144,9 @@ class Replica:
             raise
 
     def stop(self) -> None:
-        """A clean end: what is written is synced and checkpointed, so that the next start has nothing to scan."""
+        """A clean end: what is written is synced and checkpointed, so that the next start has nothing to scan.
+
+        Its owner has let the lanes finish before: a job must not write after the lock is gone."""
         if self.phase is Phase.STOPPED:
             return
         if self.phase is Phase.RUNNING and self.core is not None:
@@ -223,6 +228,7 @@ class Replica:
         self._start_over("the queues of this node are being rebuilt", whole=False)
 
     def _start_over(self, why: str, *, whole: bool) -> None:
+        marks = self._house.known_marks()  # what was synced stays known, or damage would pass for a torn tail
         self.phase, self.core = Phase.REPAIRING, None
         self._life += 1
         self._proposer.end_leading(Stopped(why))
@@ -230,11 +236,13 @@ class Replica:
 
         def idle(result: object) -> None:  # what the lanes were doing with the old log has ended
             if life == self._life and self.phase is Phase.REPAIRING:
-                self._guarded(lambda: self._reopen(whole))
+                self._guarded(lambda: self._reopen(whole, marks))
 
         self._sync_lane.submit(lambda: None, lambda result: self.background.submit(lambda: None, idle))
 
-    def _reopen(self, whole: bool) -> None:
+    def _reopen(self, whole: bool, marks: Watermarks | None) -> None:
+        if marks is not None:
+            self._marks.set(marks)
         self.log.close()
         self.derived.close()
         self._records = load_records(self._disk, self._config, self._random)
@@ -296,6 +304,10 @@ class Replica:
 
     def create_topic(self, name: str, queues: int, reply: Reply, perm: int = 6) -> None:
         """Create a topic or change its number of queues."""
+        if not TOPIC_NAME.fullmatch(name) or not 0 < queues <= QUEUES_MAX:
+            error = MessageIllegal(f"a topic is named by 1 to 127 of [%|a-zA-Z0-9_-] and has 1 to {QUEUES_MAX} queues")
+            reply(SendResult(Outcome.REFUSED, error=error))
+            return
         self._order(Order(topic_set(name, queues, queues, perm), name, reply))
 
     def delete_topic(self, name: str, reply: Reply) -> None:
@@ -435,11 +447,13 @@ class Replica:
 
     def _step(self, message: Message) -> None:
         assert self.core is not None
+        chain = None
         if message.kind is Kind.APPEND or message.kind is Kind.HANDOVER:
             self._drain()  # the own no-op of a won election may still wait to be written: it may be what is cut here
+            chain = known_chain(message, self.core.epochs, self.log)
         try:
             if message.kind is Kind.APPEND:
-                message = read_append(message, self.core.epochs, self.log)
+                message = read_append(message, chain)
             elif message.kind is Kind.HANDOVER:
                 if self._house.checkpointing:
                     return  # two writers of snapshots; the leader sends it again
@@ -461,9 +475,10 @@ class Replica:
     # ---- before consensus: forming, joining, repairing -----------------------------------------------------------
 
     def _heard_hello(self, letter: Letter, hello: Hello) -> None:
-        self._greeter.heard(letter, hello)
         if isinstance(self._fence, Forming):
             self._fence.heard(letter.source, letter.incarnation, hello)
+        self._greeter.heard(self._fence, letter, hello)
+        if isinstance(self._fence, Forming):
             self._try_form()
 
     def _try_form(self) -> None:

@@ -93,6 +93,13 @@ class Watermarker:
 
         return save
 
+    def lower(self, to: int, chain: Callable[[], int]) -> None:
+        """The log is about to be cut at `to`: no mark above it may stay, or still be saved by a job."""
+        with self._lock:
+            self._generation += 1
+            if self.saved.durable > to:
+                self._save(Watermarks(to, min(self.saved.commit, to), chain()))
+
     def set(self, marks: Watermarks) -> None:
         """Save these marks now (blocking), whatever a job still wants to save."""
         with self._lock:

@@ -53,9 +53,7 @@ class Writer:
 
     def truncate(self, to: int) -> None:
         """Cut the log back to `to`, durably."""
-        saved = self._marks.saved
-        if saved.durable > to:
-            self._marks.set(Watermarks(to, min(saved.commit, to), self._log.chain_at(to)))
+        self._marks.lower(to, lambda: self._log.chain_at(to))
         self._log.truncate(to)
 
     def install(self, message: Message, derived: Derived) -> ControlSnapshot:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from chaos.siminode import Inode, Pending, suffer
 from model.ports import Buffer
-from store.disk import DiskError, File, StoreLocked, SyncTicket
+from store.disk import DiskError, File, SyncTicket, locked
 
 Names: TypeAlias = list[str]  # inside SimDisk, `list` is the method
 
@@ -242,7 +242,7 @@ class SimDisk:
 
     def lock(self) -> None:
         if self._locked:
-            raise StoreLocked(self.root)
+            raise locked(self.root)
         self._locked = True
 
     def unlock(self) -> None:

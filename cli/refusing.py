@@ -19,7 +19,7 @@ from model.config import load
 from model.errors import ConfigError, MQError
 from store import identity
 from store.config import StoreConfig
-from store.disk import DiskError, StoreLocked
+from store.disk import DiskError
 from store.readonly import ReadOnlyDisk
 
 EXIT_DAMAGED = 1
@@ -44,7 +44,7 @@ def refusing() -> Iterator[None]:
     """Errors from outside become a refusal."""
     try:
         yield
-    except (MQError, DiskError, StoreLocked) as error:
+    except (MQError, DiskError) as error:
         refuse(str(error))
 
 

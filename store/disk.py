@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
+from model.errors import StoreLocked
 from model.ports import Buffer
 
 SyncTicket: TypeAlias = object  # opaque: each Disk has its own kind
@@ -50,14 +51,9 @@ class DiskError(Exception):
         return self.errno in (errors.ENOSPC, errors.EDQUOT)
 
 
-class StoreLocked(Exception):
-    """Another process owns the store directory."""
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-        super().__init__(
-            f"the store directory {root!r} is in use by another process: stop that one first, or choose another one"
-        )
+def locked(root: str) -> StoreLocked:
+    """What to raise when another process owns the directory."""
+    return StoreLocked(f"the store directory {root!r} is in use by another process")
 
 
 class File(Protocol):

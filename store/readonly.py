@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from model.errors import NotAStore
-from store.disk import Disk, DiskError, File, StoreLocked, SyncTicket
+from store.disk import Disk, DiskError, File, SyncTicket, locked
 from store.entry import ENVELOPE_BYTES, CorruptEntry, Header, peek, verify
 from store.realdisk import LOCK_NAME, RealDisk, RealFile, _Handle, _named
 from store.segment import segment_name
@@ -64,7 +64,7 @@ class ReadOnlyDisk(RealDisk):
             try:
                 fcntl.flock(handle.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise StoreLocked(self.root) from error
+                raise locked(self.root) from error
         self._lock = handle
 
     def create(self, name: str, size: int) -> File:

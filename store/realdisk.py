@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from model.ports import Buffer
-from store.disk import DiskError, File, StoreLocked, SyncTicket
+from store.disk import DiskError, File, SyncTicket, locked
 
 LOCK_NAME = "lock"
 TEMPORARY = ".tmp"  # what a replace that was cut short leaves behind
@@ -240,7 +240,7 @@ class RealDisk:
             try:
                 fcntl.flock(handle.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise StoreLocked(self.root) from error
+                raise locked(self.root) from error
         self._lock = handle
 
     def unlock(self) -> None:

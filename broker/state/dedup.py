@@ -45,7 +45,7 @@ class Dedup:
 
     def __init__(self) -> None:
         self._producers: dict[Source, _Recent] = {}  # least recently used first
-        self._keys: dict[bytes, Answer] = {}  # oldest first
+        self._keys: dict[bytes, tuple[str, Answer]] = {}  # with the topic; oldest first
 
     def last_sequence(self, source: Source) -> int:
         """The highest stored number of this producer in this queue; -1 for none."""
@@ -63,7 +63,8 @@ class Dedup:
 
     def find_key(self, key: bytes) -> Answer | None:
         """The answer given to a foreign send with this key, while the window holds it."""
-        return self._keys.get(key)
+        found = self._keys.get(key)
+        return None if found is None else found[1]
 
     def store(self, source: Source, answer: Answer) -> None:
         """A numbered sub-batch was committed."""
@@ -77,30 +78,31 @@ class Dedup:
         if len(self._producers) > PRODUCERS_MAX:
             del self._producers[next(iter(self._producers))]
 
-    def store_key(self, key: bytes, answer: Answer) -> None:
+    def store_key(self, key: bytes, topic: str, answer: Answer) -> None:
         """A keyed send was committed."""
-        self._keys[key] = answer
+        self._keys[key] = topic, answer
         oldest = next(iter(self._keys))
-        while len(self._keys) > KEYS_MAX or self._keys[oldest].position < answer.position - KEY_WINDOW_BYTES:
+        while len(self._keys) > KEYS_MAX or self._keys[oldest][1].position < answer.position - KEY_WINDOW_BYTES:
             del self._keys[oldest]
             oldest = next(iter(self._keys))
 
     def forget_below(self, log_start: int) -> None:
         """Keys go with the log they were written in. Numbered producers stay (their table is bounded by count): one
         whose answer was lost would otherwise be refused for ever, or, with its first sub-batch, stored twice."""
-        self._keys = {k: a for k, a in self._keys.items() if a.position >= log_start}
+        self._keys = {key: found for key, found in self._keys.items() if found[1].position >= log_start}
 
     def forget_topic(self, topic: str) -> None:
         """A deleted topic takes its answers along: offsets of a later topic of that name start at 0."""
         self._producers = {s: r for s, r in self._producers.items() if s[1] != topic}
+        self._keys = {key: found for key, found in self._keys.items() if found[0] != topic}
 
     def snapshot(self) -> list[Any]:
         """Plain lists, in an order that restores the eviction order."""
         producers = [[*source, [list(a) for a in recent.answers]] for source, recent in self._producers.items()]
-        return [producers, [[key, *answer] for key, answer in self._keys.items()]]
+        return [producers, [[key, topic, *answer] for key, (topic, answer) in self._keys.items()]]
 
     def restore(self, parts: list[Any]) -> None:
         """The inverse of `snapshot`."""
         producers, keys = parts
         self._producers = {(p, t, q): _Recent([Answer(*a) for a in answers]) for p, t, q, answers in producers}
-        self._keys = {key: Answer(*answer) for key, *answer in keys}
+        self._keys = {key: (topic, Answer(*answer)) for key, topic, *answer in keys}

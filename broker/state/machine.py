@@ -78,7 +78,7 @@ class StateMachine:
             answer = Answer(batch.sequence, batch.first_offset, at)
             self.dedup.store((batch.producer, batch.topic, batch.queue), answer)
         elif batch.producer:
-            self.dedup.store_key(batch.producer, Answer(-1, batch.first_offset, at))
+            self.dedup.store_key(batch.producer, batch.topic, Answer(-1, batch.first_offset, at))
 
     def _command(self, command: Command, position: int) -> str:
         """Apply one command; the name of a topic that is gone, or nothing."""

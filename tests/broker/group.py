@@ -81,7 +81,7 @@ class FaultyDisk(SimDisk):
     def __init__(self, random: Random) -> None:
         super().__init__(random)
         self.counts: dict[str, int] = {}
-        self.target: tuple[str, int, int] | None = None  # operation ("any": all), its number, errno (0: power cut)
+        self.target: tuple[str, int, int] | None = None  # operation ("change": all but reads), its number, errno (0: cut)
         self.struck = ""  # what failed
         self.on_strike: Callable[[], None] = lambda: None
         self.no_room_for = ""  # files whose names begin so cannot grow
@@ -125,7 +125,7 @@ class FaultyDisk(SimDisk):
         super().replace(name, data)
 
     def _count(self, operation: str, name: str) -> None:
-        for kind in (operation, "any"):
+        for kind in (operation, "read" if operation == "pread" else "change"):
             self.counts[kind] = self.counts.get(kind, 0) + 1
             if self.target is not None and self.target[:2] == (kind, self.counts[kind]):
                 code, self.target, self.struck = self.target[2], None, f"{operation} of {name}"

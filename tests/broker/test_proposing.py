@@ -11,6 +11,7 @@ from broker.proposing import Order, Overwritten, Proposer
 from broker.state.commands import topic_delete, topic_set
 from dledger.core import RaftCore
 from model.errors import MessageIllegal, NotLeader, Overloaded, SequenceGap, TopicMissing
+from model.message import POSITION_AT
 from store.entry import ENVELOPE_BYTES
 from store.preamble import parse_preamble
 from tests.broker.group import Asked, request
@@ -88,7 +89,7 @@ def test_all_that_waits_becomes_one_entry_and_each_hears_its_own_offset() -> Non
     body = bytes(composition.body)
     for place in places:
         at = place - position - ENVELOPE_BYTES
-        assert int.from_bytes(body[at + 28 : at + 36], "big") == place, "the message says where it lies"
+        assert int.from_bytes(body[at + POSITION_AT : at + POSITION_AT + 8], "big") == place, "the message says where it lies"
 
 
 def test_nothing_is_proposed_before_the_own_term_is_applied() -> None:

@@ -8,10 +8,10 @@ import pytest
 from bench.lone import Lone, lone_config, request
 from cli.checking import ReplicatedTopics
 from model.errors import NotAStore
+from model.errors import StoreLocked
 from store.check import Repair, Report, check
 from store.config import StoreConfig
 from store.consumequeue import UNIT_BYTES
-from store.disk import StoreLocked
 from store.readonly import ReadOnlyDisk
 
 TINY = StoreConfig(

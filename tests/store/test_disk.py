@@ -12,7 +12,8 @@ from random import Random
 import pytest
 
 from chaos.simdisk import SimDisk
-from store.disk import Disk, DiskError, StoreLocked
+from model.errors import StoreLocked
+from store.disk import Disk, DiskError
 from store.realdisk import RealDisk
 
 
