@@ -84,16 +84,16 @@ class Result(NamedTuple):
         return found
 
 
-def sends(case: Case, random: Random, pool_bytes: int = POOL_BYTES) -> list[SendRequest]:
+def sends(case: Case, random: Random, pool_bytes: int = POOL_BYTES, queue: int = 0) -> list[SendRequest]:
     """A pool of different sends; each message has a tag and the producer's own id."""
     count = max(2, min(POOL_MAX, pool_bytes // (case.batch * (case.body_bytes + 160))))
-    return [_send(case, random) for _ in range(count)]
+    return [_send(case, random, queue) for _ in range(count)]
 
 
-def _send(case: Case, random: Random) -> SendRequest:
+def _send(case: Case, random: Random, queue: int) -> SendRequest:
     bodies = [random.randbytes(case.body_bytes) for _ in range(case.batch)]
     keys = [f"TAGS\x01red\x02UNIQ_KEY\x01{random.getrandbits(128):032X}".encode() for _ in bodies]
-    return request(TOPIC, 0, bodies, keys)
+    return request(TOPIC, queue, bodies, keys)
 
 
 def measure(

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from bench.appending import TOPIC, Case, sends
+from bench.appending import POOL_BYTES, TOPIC, Case, sends
 from bench.lone import Lone, lone_config
 from bench.timing import Span, best_wall, median_wall, timed
 from broker.applying import Applier
@@ -23,12 +23,12 @@ from broker.opening import load_records, open_log, scan_log
 from broker.state.machine import StateMachine
 from store.config import StoreConfig
 from store.derived import Derived
+from store.entry import ENVELOPE_BYTES
 from store.realdisk import RealDisk
 
 CASE = Case(1024, 32)
 QUEUES = 8
 TICK_EVERY = 64  # sends: ticks save the watermarks
-ALMOST = 0.9  # of checkpoint_bytes above the checkpoint: nearly the worst moment for a kill
 
 
 class Figures(NamedTuple):
@@ -75,9 +75,11 @@ def _build(config: BrokerConfig, log_bytes: int) -> tuple[int, int]:
     """Fill a store and kill its node; the end of its log, and how much of it is above the checkpoint."""
     node = Lone(config).start()
     node.create_topic(TOPIC, QUEUES)
-    pool = [send._replace(queue=number % QUEUES) for number, send in enumerate(sends(CASE, Random(7)))]
-    number, almost = 0, config.store.checkpoint_bytes * ALMOST
-    replica = node.replica
+    pool = [send for queue in range(QUEUES) for send in sends(CASE, Random(queue), POOL_BYTES // QUEUES, queue)]
+    Random(7).shuffle(pool)
+    # Two sends below the next checkpoint is nearly the worst moment for a kill.
+    almost = config.store.checkpoint_bytes - 2 * (len(pool[0].messages) + ENVELOPE_BYTES)
+    number, replica = 0, node.replica
     while True:
         control = replica.control
         above = replica.log.end - (0 if control is None else control.position)

@@ -42,9 +42,12 @@ class Auditor:
         self._disk = disk
         self._config = config
         self._log = log
+        self._twin: Derived | None = None
         self._begin(state)
 
     def _begin(self, state: StateMachine) -> None:
+        if self._twin is not None:
+            self._twin.close()
         self.position = self._log.start
         self._comparing = ComparingDisk(self._disk)
         self._twin = Derived(cast(Disk, self._comparing), self._config)
@@ -73,6 +76,7 @@ class Auditor:
         except DamagedState:  # the twin was begun in the middle of a queue whose topic is new: look again
             self._begin(state)
             return None
+        assert self._twin is not None
         self._twin.flush()
         found = next((e.difference for e in self._comparing.files.values() if e.difference is not None), None)
         if found is None and self.position >= below:
@@ -83,12 +87,13 @@ class Auditor:
 
     def _dispatch(self, header: Header, body: memoryview, state: StateMachine) -> None:
         position, shows = header.position, state.shows
+        assert self._twin is not None
         self._twin.dispatch(position, header.time_ms, parse_preamble(body), lambda topic: shows(topic, position))
 
     def _stray_head(self) -> str | None:
         """Bytes below a queue's first message: they would be taken for messages."""
         for name, expected in self._comparing.files.items():
-            if name.startswith(consumequeue.DIRECTORY) and expected.covered[0][0] > 0:
+            if name.startswith(consumequeue.DIRECTORY) and expected.covered[0][0] > 0 and self._disk.exists(name):
                 for offset, _ in self._comparing.holes(expected):
                     return f"{name} from byte {offset}: something stands below the first message"
         return None

@@ -45,7 +45,8 @@ class Greeter:
         elif replica.phase is Phase.FORMING or core is not None:
             known = core.membership.incarnations if core is not None else {}
             if known.get(replica.node) != replica.incarnation:
-                for peer in sorted(self._voters | set(known)):
+                leader = core.leader if core is not None else None  # perhaps a node that our configuration never named
+                for peer in sorted(self._voters | set(known) | ({leader} if leader is not None else set())):
                     self._mail(peer, self._hello(fence, answer_wanted=replica.phase is Phase.FORMING))
 
     def heard(self, fence: Forming | Repairing | None, letter: Letter, hello: Hello) -> None:

@@ -67,6 +67,11 @@ class Proposer:
         self._leading: Leading | None = None
         self.pending = PendingTable()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits to be proposed and no leader's view is kept."""
+        return self._leading is None and not self._waiting and not self._orders
+
     # ---- what comes in -------------------------------------------------------------------------------------------
 
     def send(self, request: SendRequest, reply: Reply) -> None:

@@ -379,10 +379,10 @@ class Replica:
         return more
 
     def _watch_leadership(self, core: RaftCore) -> None:
-        own_term = core.epochs.term_before(LogPosition(self.applied)) == core.term
-        self._proposer.watch(
-            core, self.state, leads=self._leads(), own_term_applied=own_term, gone=self._not_leader()
-        )
+        leads = self._leads()
+        if leads or not self._proposer.idle:
+            own_term = core.epochs.term_before(LogPosition(self.applied)) == core.term
+            self._proposer.watch(core, self.state, leads=leads, own_term_applied=own_term, gone=self._not_leader())
 
     def _drain(self) -> None:
         """Do what the core asks, until it asks for nothing."""

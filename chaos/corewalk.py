@@ -49,6 +49,7 @@ class Walk:
             (self._crash, [0, 3, 10]),
             (self._restart, [10, 30]),
             (self._cut, [0, 2, 8]),
+            (self._split, [0, 0, 4, 10]),
             (self._heal, [2, 10]),
             (self._change, [0, 5, 20]),
             (self._move_start, [0, 5, 20]),
@@ -140,6 +141,12 @@ class Walk:
     def _cut(self) -> None:
         source, target = self.random.choice(list(self.group.nodes)), self.random.choice(list(self.group.nodes))
         self.group.cuts.add((source, target))
+
+    def _split(self) -> None:
+        """Two halves that do not hear each other: each may go on for long enough to diverge."""
+        one = {name for name in self.group.nodes if self.random.random() < 0.5}
+        names = list(self.group.nodes)
+        self.group.cuts = {(a, b) for a in names for b in names if (a in one) != (b in one)}
 
     def _heal(self) -> None:
         self.group.cuts.clear()

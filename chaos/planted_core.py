@@ -211,9 +211,19 @@ CORE_PLANTED: list[Planted] = [
         "promoted_too_early",
     ),
     planted(
+        "handed_over_voter_is_mute", "found by seeds", "refuses its vote until its log reaches its control state",
+        RaftCore.__dict__["fenced"].fget, "return self._lost_floor > 0 or",
+        "return self.durable < self._control_floor or self._lost_floor > 0 or", "handed_over_voter_votes",
+    ),
+    planted(
         "sends_below_the_log_start", "found in review", "goes on sending from below the log start",
         RaftCore._send_bytes, "    progress.next = max(progress.next, self.epochs.start)\n    while", "    while",
         "log_start_moves_past_a_slow_follower",
+    ),
+    planted(
+        "asks_about_unwritten_bytes", "found in review", "asks the log where entries end that are not in it yet",
+        RaftCore._cut, "if not self._out.writes or start < self._out.writes[0].position:", "if True:",
+        "several_entries_in_one_round",
     ),
     planted(
         "handover_at_every_beat", "found in review", "takes an answer from before the hand-over for its acceptance",

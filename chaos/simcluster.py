@@ -91,7 +91,7 @@ class SimNode:
         if self.replica is None:
             return
         self.world.note(self.name, f"ends: {how}")
-        if how == "stop" and self._late is None and not self._attempt(self.replica.stop):
+        if how == "stop" and self._late is None and not self._attempt(partial(self._stop, self.replica)):
             return  # it met something worse on the way
         self.replica, self._late = None, None
         self.life += 1
@@ -100,6 +100,11 @@ class SimNode:
         else:
             self.disk.kill()
         self.cluster.died(self, how)
+
+    def _stop(self, replica: Replica) -> None:
+        self.sync_lane.drain()  # what is under way ends first: a replica relies on its owner for that
+        self.background_lane.drain()
+        replica.stop()
 
     def wipe(self) -> None:
         """Somebody put in an empty disk."""

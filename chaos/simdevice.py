@@ -6,6 +6,7 @@ submitted before a crash never runs after it.
 Does not know: what is stored, what the jobs are for."""
 
 import errno
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
@@ -98,6 +99,7 @@ class SimLane:
         self._low_us = low_us
         self._high_us = high_us
         self._free_us = 0
+        self._waiting: deque[Callable[[], None]] = deque()
 
     def submit(self, job: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
         """Run `job` when its time has passed, then `done` with its result."""
@@ -112,4 +114,14 @@ class SimLane:
 
         delay = self._world.between(self._low_us, self._high_us) * self.slow
         self._free_us = max(self._free_us, self._world.now_us) + delay
-        self._world.at(self._free_us, self._guard(finish))
+        self._waiting.append(finish)
+        self._world.at(self._free_us, self._guard(self._next))
+
+    def drain(self) -> None:
+        """Finish everything at once, as an owner does before a clean stop."""
+        while self._waiting:
+            self._next()
+
+    def _next(self) -> None:
+        if self._waiting:  # else it was drained
+            self._waiting.popleft()()

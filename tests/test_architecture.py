@@ -65,7 +65,10 @@ RUNS_CODE = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 RUNS_CODE_CALLS = {"eval", "exec", "__import__", "os.system", "os.popen"}
 REAL_TIME_CALLS = {"now", "utcnow", "today"}
 LINES_MAX = 400
-LINES_MAX_OF = {"dledger/core.py": 700}  # a ratchet: rows may shrink or go, a new one needs a reason beside it
+LINES_MAX_OF = {  # a ratchet: rows may shrink or go, a new one needs a reason beside it
+    "dledger/core.py": 670,  # one state machine; cutting it would scatter its transitions
+    "broker/replica.py": 520,  # life, requests and turn of a node on one page
+}
 
 Rule = Callable[[str, str], Iterator[str]]
 
@@ -243,7 +246,7 @@ GOOD: list[tuple[Rule, str, str]] = [
     (nothing_runs_text_as_code, "chaos/x.py", "import subprocess\nsubprocess.run(['ls'])\npattern.exec()"),
     (nobody_prints, "cli/x.py", "console.print('hi')"),
     (a_module_says_what_it_is, "tests/__init__.py", ""),
-    (modules_stay_small, "dledger/core.py", "\n" * 700),
+    (modules_stay_small, "dledger/core.py", "\n" * 670),
     (modules_stay_small, "tests/x.py", "\n" * 900),
 ]
 

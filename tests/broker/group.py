@@ -81,7 +81,8 @@ class FaultyDisk(SimDisk):
     def __init__(self, random: Random) -> None:
         super().__init__(random)
         self.counts: dict[str, int] = {}
-        self.target: tuple[str, int, int] | None = None  # operation ("change": all but reads), its number, errno (0: cut)
+        # Operation ("change": all but reads), its number, errno (0: power cut).
+        self.target: tuple[str, int, int] | None = None
         self.struck = ""  # what failed
         self.on_strike: Callable[[], None] = lambda: None
         self.no_room_for = ""  # files whose names begin so cannot grow

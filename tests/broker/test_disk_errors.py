@@ -244,3 +244,43 @@ def test_a_start_without_room_says_so_in_one_sentence_and_can_be_repeated() -> N
         group.start("n0")
     disk.full = False
     group.formed()
+
+
+def test_a_disk_that_fails_anywhere_in_a_start_is_named_and_the_next_start_works() -> None:
+    number, named = 0, 0
+    while True:
+        number += 1
+        group = opened(leads=False)
+        group.kill(VICTIM)
+        disk: FaultyDisk = group.nodes[VICTIM].disk
+        disk.arm("change" if number % 2 else "pread", (number + 1) // 2, errno.EIO)
+        try:
+            group.start(VICTIM)
+        except DiskError as error:
+            named += "errno 5" in str(error)
+        if not disk.struck:
+            break
+        group.kill(VICTIM)
+        group.start(VICTIM)
+        group.assert_equal()
+    assert named > 20, named
+
+
+def test_a_disk_that_fails_in_a_clean_stop_leaves_a_store_that_starts_again() -> None:
+    for number in range(1, 100):
+        group = opened(leads=False)
+        group.put(topic="t", bodies=[b"x"], keys="k")
+        group.settle()
+        disk: FaultyDisk = group.nodes[VICTIM].disk
+        disk.arm("change", number, errno.EIO)
+        try:
+            group.stop(VICTIM)
+        except DiskError:
+            group.nodes[VICTIM].replica = None
+        if not disk.struck:
+            assert number > 10, number
+            return
+        disk.kill()
+        group.start(VICTIM)
+        group.assert_equal()
+    raise AssertionError("it never ran through")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.leading import Forgotten, Leading, Wait
+from broker.leading import Leading, Wait
 from broker.pending import Pending
 from broker.state.commands import topic_delete, topic_set
 from broker.state.dedup import ANSWERS_KEPT, Answer
@@ -79,12 +79,11 @@ def test_control_a_view_of_applied_state_alone_would_refuse_the_next_of_a_pipeli
     assert isinstance(Leading(leader.tape.state, 1).judge(request("t", 0, [b"x"], b"p", 1)), SequenceGap)
 
 
-def test_an_answer_that_is_no_longer_kept_is_said_to_be_stored() -> None:
+def test_a_send_whose_answer_is_no_longer_kept_is_done_without_a_place() -> None:
     leader = Leader()
     for sequence in range(ANSWERS_KEPT + 1):
         leader.apply(*leader.propose(sequence))
-    verdict = leader.judge(0)
-    assert isinstance(verdict, Forgotten) and "treat it as sent" in str(verdict)
+    assert leader.judge(0) == Answer(0, -1, -1)
 
 
 def test_keyed_sends_attach_while_pending_and_are_answered_afterwards() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from broker import proposing
 from broker.composing import Composition
+from broker.leading import Leading
 from broker.ports import Outcome, SendRequest
 from broker.proposing import Order, Overwritten, Proposer
 from broker.state.commands import topic_delete, topic_set
@@ -89,7 +90,8 @@ def test_all_that_waits_becomes_one_entry_and_each_hears_its_own_offset() -> Non
     body = bytes(composition.body)
     for place in places:
         at = place - position - ENVELOPE_BYTES
-        assert int.from_bytes(body[at + POSITION_AT : at + POSITION_AT + 8], "big") == place, "the message says where it lies"
+        says = body[at + POSITION_AT : at + POSITION_AT + 8]
+        assert int.from_bytes(says, "big") == place, "a message says where it lies"
 
 
 def test_nothing_is_proposed_before_the_own_term_is_applied() -> None:
@@ -224,7 +226,7 @@ def test_sends_behind_a_deletion_are_judged_after_it() -> None:
 
 
 def test_control_without_the_barrier_a_send_would_be_judged_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proposing.Leading, "topic_changing", lambda leading, topic: None)
+    monkeypatch.setattr(Leading, "topic_changing", lambda leading, topic: None)
     desk = Desk()
     desk.order(topic_set("u", 1, 1, 6), "u")
     early = desk.send(topic="u")

@@ -106,6 +106,17 @@ def test_a_node_that_lost_nothing_keeps_its_term_and_its_vote() -> None:
     assert (core.term, core.vote, core.fenced) == (3, ONE, False)
 
 
+def test_a_vote_that_was_given_to_another_log_does_not_count() -> None:
+    """It may be a late answer to an earlier life of this node, which had a longer log and was wiped."""
+    group = CoreGroup("123")
+    group.campaign(ONE)
+    granted = Message(Kind.VOTE_REPLY, TWO, ONE, Term(1), Incarnation(1), granted=True)
+    group.deliver(granted._replace(position=LogPosition(500)))
+    assert group.core(ONE).role is Role.CANDIDATE
+    group.deliver(granted)
+    assert group.core(ONE).role is Role.LEADER
+
+
 def test_bytes_in_flight_are_bounded() -> None:
     group = CoreGroup("123", SMALL._replace(in_flight_bytes_max=500, append_bytes_max=200))
     group.campaign(ONE)
