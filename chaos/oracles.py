@@ -43,7 +43,7 @@ class Watched:
     commit: int = 0
     applied: int = 0
     sealed_term: int = -1  # the term last seen in the durable hard state
-    handed_over: bool = False  # since the last start: a hand-over that broke off leaves watermarks of 0
+    handed_over: bool = False  # one arrived since the last start: if it breaks off, it leaves watermarks of 0
     hard: HardState | None = None  # persisted, at the last start
     marks: Watermarks | None = None
 
@@ -85,11 +85,6 @@ class Oracles:
         """The node cut its log, or had it replaced from there on."""
         watched = self.watched[node]
         watched.durable_to = min(watched.durable_to, to)
-
-    def handed_over(self, node: str, start: int) -> None:
-        """The node's log is being replaced by one that begins at `start`."""
-        self.truncated(node, start)
-        self.watched[node].handed_over = True
 
     def met_damage(self, node: str) -> None:
         """The node found bytes that do not verify and begins anew on what does, as after a crash."""

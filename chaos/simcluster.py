@@ -23,7 +23,7 @@ from chaos.simnet import SimNet
 from chaos.simplan import Plan
 from chaos.simwords import describe
 from dledger.core import Role
-from dledger.messages import Message
+from dledger.messages import Kind, Message
 from dledger.ready import Event
 from model.errors import MQError
 from model.ids import Incarnation, NodeId
@@ -104,6 +104,8 @@ class SimNode:
     def _stop(self, replica: Replica) -> None:
         self.sync_lane.drain()  # what is under way ends first: a replica relies on its owner for that
         self.background_lane.drain()
+        with self.disk.unnoticed():
+            self.cluster.oracles.turned(self.name, replica, self.cluster.disk_of)  # it may have committed by that
         replica.stop()
 
     def wipe(self) -> None:
@@ -233,6 +235,8 @@ class SimNode:
             return
         if self.world.tracing:
             self.world.trace(self.name, f"receives {describe(letter)}")
+        if isinstance(letter.body, Message) and letter.body.kind is Kind.HANDOVER:
+            self.cluster.oracles.watched[self.name].handed_over = True
         self.run(partial(self.replica.receive, letter))
 
     def link_lost(self, peer: NodeId) -> None:
@@ -264,7 +268,7 @@ class SimNode:
         elif event.name == "damage_met":
             self.cluster.oracles.met_damage(self.name)
         elif event.name == "handed_over":
-            self.cluster.oracles.handed_over(self.name, int(str(fields["start"])))
+            self.cluster.oracles.truncated(self.name, int(str(fields["start"])))
 
 
 class Cluster:

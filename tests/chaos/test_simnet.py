@@ -25,7 +25,7 @@ class Ends:
 
     def send(self, count: int, source: NodeId = ONE, target: NodeId = TWO) -> None:
         for number in range(count):
-            self.net.send(Letter(source, target, Incarnation(number), Hello(None, False)))
+            self.net.send(Letter(source, target, Incarnation(number), Hello(None, (), False)))
 
     def later(self) -> list[int]:
         self.world.run_until(self.world.now_us + 10_000_000)

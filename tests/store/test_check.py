@@ -7,8 +7,7 @@ import pytest
 
 from bench.lone import Lone, lone_config, request
 from cli.checking import ReplicatedTopics
-from model.errors import NotAStore
-from model.errors import StoreLocked
+from model.errors import NotAStore, StoreLocked
 from store.check import Repair, Report, check
 from store.config import StoreConfig
 from store.consumequeue import UNIT_BYTES
