@@ -149,12 +149,14 @@ class Replica:
         Its owner has let the lanes finish before: a job must not write after the lock is gone."""
         if self.phase is Phase.STOPPED:
             return
+        clean = self.phase is not Phase.REPAIRING
         if self.phase is Phase.RUNNING and self.core is not None:
             self._disk.sync(self.log.begin_sync())
             self._house.close()
         self._shut("stopped")
-        self._disk.remove("abort")
-        self._disk.sync_dir("")
+        if clean:
+            self._disk.remove("abort")
+            self._disk.sync_dir("")
         self._disk.unlock()
 
     def fail(self, why: str) -> None:

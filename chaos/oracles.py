@@ -6,6 +6,7 @@
     W2  a core's epochs equal a scan of its log       W3  so do its memberships       W4  terms never fall along the log
     W5  an ack leaves only when its bytes are durable
     W6  a vote, a vote request or an ack leaves only when its term (and vote) is durable
+    W7  a leader commits only up to a byte of its own term (figure 8 of the paper)
 
 Law: oracles look at disks and cores and never change them. The first node to commit a byte defines it.
 Does not know: clients, faults."""
@@ -21,7 +22,7 @@ from broker.replica import Replica
 from chaos.checker import Stored
 from chaos.simdisk import SimDisk
 from chaos.simmessages import stored_messages
-from dledger.core import RaftCore
+from dledger.core import RaftCore, Role
 from dledger.membership import Membership
 from dledger.messages import Kind, Message
 from store.disk import DiskError
@@ -139,6 +140,8 @@ class Oracles:
         self, node: str, core: RaftCore, start: int, end: int, disk_of: Callable[[str, int], SimDisk | None]
     ) -> None:
         membership = core.membership
+        if core.role is Role.LEADER and core.epochs.term_before(core.commit) != core.term:
+            self.report("W7", f"{node} commits up to {core.commit}, a byte of an older term than its own {core.term}")
         have = [v for v in sorted(membership.voters) if self.holds(disk_of(v, membership.incarnations[v]), start, end)]
         if 2 * len(have) <= len(membership.voters):
             self.report("W1", f"{node} committed [{start}, {end}) in term {core.term}, durable only at "

@@ -34,8 +34,8 @@ CORE_PLANTED: list[Planted] = [
     ),
     planted(
         "hint_taken_for_a_match", "rule 6", "takes the hint of a reject for a proved position",
-        Progress.rejected, "self.next = max(next_position, self.match)",
-        "self.next = self.match = max(next_position, self.match)", SEEDS,
+        Progress.rejected, "self.mode, self.next = Mode.PROBE, target",
+        "self.mode, self.next, self.match = Mode.PROBE, target, target", SEEDS,
     ),
     planted(
         "ack_of_the_own_end", "rule 7", "acknowledges its own durable end instead of what it proved in this term",

@@ -59,13 +59,12 @@ SYSTEM_PLANTED: list[Planted] = [
     planted(
         "failed_sync_ignored", "mistake 11", "takes a failed sync for a done one",
         SyncRounds.pump, "self._disk.sync(ticket)",
-        "try:\n                self._disk.sync(ticket)\n            except Exception:\n                pass", SEEDS,
+        "try:\n            self._disk.sync(ticket)\n        except Exception:\n            pass", SEEDS,
     ),
     planted(
         "failed_sync_tried_again", "mistake 11", "syncs again after a failure, and believes the second answer",
         SyncRounds.pump, "self._disk.sync(ticket)",
-        "try:\n                self._disk.sync(ticket)\n            except Exception:\n"
-        "                self._disk.sync(ticket)", SEEDS,
+        "try:\n            self._disk.sync(ticket)\n        except Exception:\n            self._disk.sync(ticket)", SEEDS,
     ),
     planted(
         "record_not_synced", "mistake 2", "overwrites both copies of a small record without a sync between them",
@@ -104,7 +103,7 @@ SYSTEM_PLANTED: list[Planted] = [
     ),
     planted(
         "recovered_tail_not_written_again", "mistake 11", "counts on pages that a failed sync left in memory only",
-        CommitLog.open_at, "log._rewrite(start if durable is None else max(start, durable))", "pass", SEEDS,
+        CommitLog.__dict__["open_at"].__func__, "log._rewrite(start if durable is None else max(start, durable))", "pass", SEEDS,
     ),
     planted(
         "repair_with_unproven_bytes", "mistake 12", "mends its log with whatever a peer has there, committed or not",
@@ -171,7 +170,7 @@ SYSTEM_PLANTED: list[Planted] = [
     ),
     planted(
         "dedup_not_restored", "mistake 23", "loses the duplicate filter with a restart",
-        StateMachine.restore, 'state.dedup.restore(parts["dedup"])', "pass", SEEDS,
+        StateMachine.__dict__["restore"].__func__, 'state.dedup.restore(parts["dedup"])', "pass", SEEDS,
     ),
     planted(
         "dedup_goes_with_the_head", "mistake 23", "forgets producers whose last messages lie below the log start",

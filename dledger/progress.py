@@ -70,11 +70,10 @@ class Progress:
             return  # from before the follower proved more
         if next_position is None:
             self.mode = Mode.HANDOVER
-        elif next_position < prev:
-            self.mode = Mode.PROBE
-            self.next = max(next_position, self.match)
+        elif (target := max(next_position, self.match)) < prev:
+            self.mode, self.next = Mode.PROBE, target
         else:
-            return
+            return  # nothing moved: the silence timer paces the next try, or both would talk at wire speed for ever
         self.asked, self._moved = False, now
 
     def handing_over(self, start: LogPosition, commit: LogPosition) -> None:

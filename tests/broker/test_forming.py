@@ -178,26 +178,3 @@ def test_two_wiped_nodes_of_three_form_no_second_group_beside_the_one_that_remem
     group.start("n0")
     group.step(300)
     assert group.leader is None and b"kept" in group["n0"].log.read(0, group["n0"].log.end)
-
-
-def test_what_a_wiped_node_said_in_its_former_life_counts_for_nothing() -> None:
-    group = Group().formed("n0")
-    group.topic()
-    group.cut("n1")
-    group.lost = lambda letter: letter.source == "n2"  # n2's words are on their way for a long time
-    old = group.ask(group["n0"], bodies=[b"acknowledged by a disk that is gone"])
-    group.settle()
-    late: list[Letter] = [letter for letter in group.carried if letter.source == "n2"][-3:]
-    group.wipe("n2")
-    group.start("n2")
-    group.heal()
-    group.cut("n1")
-    term = group["n0"].core.term  # type: ignore[union-attr]
-    incarnation = group["n2"].incarnation
-    group.until(lambda: group["n0"].core.membership.incarnations.get(N2) == incarnation, 40) if group.leader else None  # type: ignore[union-attr]
-    for letter in late:
-        group["n0"].receive(letter)
-    group.settle()
-    core = group["n0"].core
-    assert core is not None and core.term >= term
-    assert old == [] or group["n2"].log.end >= core.commit, "committed only with what is on the new disk"

@@ -133,3 +133,11 @@ def test_a_member_is_caught_up_when_it_has_what_was_there_when_it_came_and_all_b
     assert not believed.caught_up(150)
     believed.handing_over(at(512), at(600))
     assert not believed.caught_up(60)
+
+
+def test_a_follower_that_refuses_what_it_acknowledged_is_not_asked_again_at_once() -> None:
+    believed = replicating(100)
+    believed.lost(1)
+    believed.asking(2)
+    believed.rejected(at(100), at(40), 3)  # its disk was replaced by an older copy
+    assert believed.asked and believed.next == 100
