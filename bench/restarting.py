@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from bench.appending import POOL_BYTES, TOPIC, Case, sends
 from bench.lone import Lone, lone_config
-from bench.timing import Span, best_wall, median_wall, timed
+from bench.timing import Span, best_wall, median_cpu, median_wall, timed
 from broker.applying import Applier
 from broker.config import BrokerConfig
 from broker.opening import load_records, open_log, scan_log
@@ -49,6 +49,7 @@ class Figures(NamedTuple):
             "restart_clean_seconds_best": round(best_wall(self.clean), 4),
             "rebuild_mb_per_second": round(megabytes / median_wall(self.rebuilt), 1),
             "rebuild_mb_per_second_best": round(megabytes / best_wall(self.rebuilt), 1),
+            "rebuild_mb_per_cpu_second": round(megabytes / median_cpu(self.rebuilt), 1),
         }
 
 

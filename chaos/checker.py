@@ -15,7 +15,7 @@
     P13 store times of a queue never go back
     P14 refused means that nothing happened
     P15 no assertion fails and no exception escapes                     (simcluster.py)
-    W1-W7 white-box oracles                                             (oracles.py)
+    W1-W8 white-box oracles                                             (oracles.py)
 
 Law: a checker reads values and changes nothing; each property is one function and can fail alone. The verdict has
 three values, and `unknown` (nothing was acknowledged, so nothing was shown) never counts as valid.

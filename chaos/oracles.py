@@ -7,6 +7,7 @@
     W5  an ack leaves only when its bytes are durable
     W6  a vote, a vote request or an ack leaves only when its term (and vote) is durable
     W7  a leader commits only up to a byte of its own term (figure 8 of the paper)
+    W8  nobody finds damage where nobody did any: a watermark or checkpoint must not promise what a crash can take
 
 Law: oracles look at disks and cores and never change them. The first node to commit a byte defines it.
 Does not know: clients, faults."""
@@ -25,6 +26,7 @@ from chaos.simmessages import stored_messages
 from dledger.core import RaftCore, Role
 from dledger.membership import Membership
 from dledger.messages import Kind, Message
+from store.consumequeue import DIRECTORY as CONSUMEQUEUE
 from store.disk import DiskError
 from store.entry import CorruptEntry, Walk
 from store.hardstate import DamagedState, HardState, HardStateFile, WatermarkFile, Watermarks
@@ -87,10 +89,14 @@ class Oracles:
         watched = self.watched[node]
         watched.durable_to = min(watched.durable_to, to)
 
-    def met_damage(self, node: str) -> None:
-        """The node found bytes that do not verify and begins anew on what does, as after a crash."""
+    def found_damage(self, node: str, event: str, reason: str) -> None:
+        """The node says that bytes do not verify; met while it runs, it begins anew on what does, as after a crash."""
         old = self.watched[node]
-        self.watched[node] = Watched(term=old.term, sealed_term=old.sealed_term, hard=old.hard, marks=old.marks)
+        if event == "damage_met":
+            self.watched[node] = Watched(term=old.term, sealed_term=old.sealed_term, hard=old.hard, marks=old.marks)
+        # An index asks for a rebuild also after a torn tail, and a rebuild that a crash cut short is no damage.
+        if node not in self.flipped and (event != "derived_files_dropped" or reason.startswith(CONSUMEQUEUE)):
+            self.report("W8", f"{node} says {event}, and its disk never rotted: {reason}")
 
     # ---- after every turn ----------------------------------------------------------------------------------------
 

@@ -265,8 +265,8 @@ class SimNode:
             self.cluster.leaderships.append(Leadership(self.world.now_us, int(str(fields["term"])), self.name))
         elif event.name == "truncated":
             self.cluster.oracles.truncated(self.name, int(str(fields["to"])))
-        elif event.name == "damage_met":
-            self.cluster.oracles.met_damage(self.name)
+        elif event.name in ("damage_met", "damage_found", "derived_files_dropped"):
+            self.cluster.oracles.found_damage(self.name, event.name, str(fields["reason"]))
         elif event.name == "handed_over":
             self.cluster.oracles.truncated(self.name, int(str(fields["start"])))
 

@@ -4,6 +4,8 @@ Law: progress for people goes to stderr; with --json the last line of stdout is 
 Does not know: what is measured and how (bench/).
 """
 
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,5 +31,6 @@ def store(
     from bench.store import run_bench  # noqa: PLC0415 (imports the whole broker)
     from cli.refusing import refusing  # noqa: PLC0415
 
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # an exit clears the files away
     with refusing():
         run_bench(directory, quick=quick, as_json=as_json)
