@@ -216,6 +216,8 @@ class Reader(Client):
         if self._open:
             return
         self._number += 1
+        if self._world.chance(0.3):
+            self._elsewhere()  # perhaps to somebody who only believes that he leads
         number, queue, target = self._number, self._world.between(0, self._queues - 1), self._target
         self._open = number
         self._record(number, OpPhase.INVOKE, "read", queue)

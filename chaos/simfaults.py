@@ -123,10 +123,18 @@ class Nemesis:
         return True
 
     def _pause(self) -> bool:
+        """Stop a process for a while; sometimes it wakes up cut off, and still believes that it leads."""
         node = self._some()
-        if node is not None:
-            node.pause(self._world.between(20 * MS_US, 2_000 * MS_US))
-        return node is not None
+        if node is None:
+            return False
+        duration_us = self._world.between(20 * MS_US, 2_000 * MS_US)
+        node.pause(duration_us)
+        if self._world.chance(0.4):
+            pairs = [pair for other in self._cluster.nodes for pair in ((node.name, other), (other, node.name))]
+            self._world.note("nemesis", f"cuts {node.name} off beyond its pause")
+            mend = self._cluster.net.cut(pairs)
+            self._world.after(duration_us + 2 * self._plan.election_max_ms * MS_US, partial(self._mend, mend))
+        return True
 
     def _clock_jump(self) -> bool:
         node = self._some()

@@ -1,7 +1,7 @@
 """`dlmq sim`: whole groups in virtual time, many seeds over all cores, or one seed in words.
 
 Law: progress and findings for people go to stderr, the last line of stdout is JSON for programs. Same seed, same run.
-Does not know: how a run is made (chaos/simrun.py), what a planted bug is (chaos/planted.py)."""
+Does not know: how a run is made (chaos/simrun.py), how planted bugs are hunted (cli/planted.py)."""
 
 import json
 import os
@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from cli.planted import planted as hunt_planted
 from model.clock import SystemClock
 
 VIOLATIONS_SHOWN_MAX = 20  # on a terminal; the JSON counts all
@@ -23,9 +24,13 @@ def sim(
     seed: Annotated[int | None, typer.Option(min=0, help="Run this seed alone.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="With --seed: tell every event in words.")] = False,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+    planted: Annotated[bool, typer.Option("--planted", help="Hunt the bugs planted on purpose instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Nothing on stdout but the line of JSON.")] = False,
 ) -> None:
     """Simulate replicated groups under faults and judge every promise; exit 1 when one is broken."""
+    if planted:
+        hunt_planted(workers or os.cpu_count() or 1, as_json=as_json)
+        return
     if trace and seed is None:
         raise typer.BadParameter("--trace tells one run: say which with --seed")
     if seed is not None:
