@@ -46,10 +46,8 @@ def check_owner(disk: Disk, config: BrokerConfig) -> StoreIdentity | None:
     """Raise unless the directory is empty or this node's; changes nothing."""
     found = identity.load(disk)
     if found is not None:
-        identity.check(
-            found, cluster=config.node.cluster, group=config.node.group, node=config.node.node,
-            segment_bytes=config.store.segment_bytes,
-        )  # fmt: skip
+        node = config.node
+        identity.check(found, cluster=node.cluster, group=node.group, node=node.node, store=config.store)
     elif disk.list("commitlog") or disk.list(snapshot.DIRECTORY):
         raise NotAStore(f"{disk.root} holds log files but no identity")
     return found
@@ -62,10 +60,8 @@ def load_records(disk: Disk, config: BrokerConfig, random: Random) -> Records:
     if found is None:
         hard_file.save(HardState(0, ""))
         mark_file.save(Watermarks(0, 0, 0))
-        incarnation = random.getrandbits(IDENTITY_BITS)
-        found = StoreIdentity(
-            config.node.cluster, config.node.group, config.node.node, incarnation, config.store.segment_bytes
-        )
+        node, incarnation = config.node, random.getrandbits(IDENTITY_BITS)
+        found = identity.new(node.cluster, node.group, node.node, incarnation, config.store)
         identity.create(disk, found)
     identity.mend(disk, found)
     hard_state, marks = hard_file.load(), mark_file.load()

@@ -1,6 +1,6 @@
 """The hunt for planted bugs: each is planted alone, and what its row names must complain, or a seed of the simulator.
 
-    bug --> first what its row names, then further seeds or walks --> somebody complains --> and is silent without the bug
+    bug --> what its row names, then further seeds or walks --> somebody complains --> and is silent without the bug
 
 Law: a row's catcher is a hint and never believed: the hunt runs it. A complaint counts only if the same catcher is
 silent on the unbroken build. Catchers are named by kind: "transcript NAME", "walk N" (bare cores), "seed N" (the

@@ -5,6 +5,7 @@ Does not know: how anything is verified (store/check.py).
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from broker.state.commands import UnknownCommand
 from broker.state.machine import Diverged, StateMachine
 from cli.refusing import EXIT_DAMAGED, opened, plain_console, refuse
 from store.check import Contradiction, Report, check
+from store.identity import SHAPE
 from store.preamble import Preamble
 
 
@@ -38,15 +40,15 @@ class ReplicatedTopics:
 
 def run_check(directory: Path, config: Path | None, *, as_json: bool) -> None:
     """Check, show, and end with the code that tells the verdict."""
-    with opened(directory, config) as (disk, store_config):
+    with opened(directory, config) as disk:
         try:
-            report = check(disk, ReplicatedTopics, store_config)
+            report = check(disk, ReplicatedTopics)
         except UnknownCommand as error:
             refuse(f"{directory}: {error}")
     if as_json:
         typer.echo(json.dumps(_report_json(report)))
     else:
-        _show_report(report, guessed=store_config is None)
+        _show_report(report)
     if not report.whole:
         raise typer.Exit(EXIT_DAMAGED)
 
@@ -56,9 +58,7 @@ def _report_json(report: Report) -> dict[str, Any]:
     return {
         "whole": report.whole,
         "root": report.root,
-        "identity": None if report.identity is None else {
-            key: getattr(report.identity, key) for key in ("cluster", "group", "node", "incarnation", "segment_bytes")
-        },
+        "identity": None if report.identity is None else asdict(report.identity),
         "term": None if report.hard_state is None else report.hard_state.term,
         "vote": None if report.hard_state is None else report.hard_state.vote,
         "clean_stop": report.clean_stop,
@@ -99,7 +99,7 @@ def _crc(value: int | None) -> str | None:
     return None if value is None else f"{value:08x}"
 
 
-def _show_report(report: Report, *, guessed: bool) -> None:
+def _show_report(report: Report) -> None:
     facts = _report_json(report)
     table = Table(title=f"store {report.root}", box=box.SIMPLE, show_header=False)
     table.add_column(style="bold")
@@ -108,6 +108,7 @@ def _show_report(report: Report, *, guessed: bool) -> None:
         own = report.identity
         table.add_row("belongs to", f"node {own.node} of group {own.group} in cluster {own.cluster}")
         table.add_row("incarnation", f"{own.incarnation}")
+        table.add_row("made with", ", ".join(f"{name} = {getattr(own, name)}" for name in SHAPE))
     table.add_row("last stop", "clean" if report.clean_stop else "not clean: killed, crashed, or failed")
     table.add_row("term, vote", f"{facts['term']}, {facts['vote'] or 'none'}")
     size = report.end - report.start
@@ -125,9 +126,6 @@ def _show_report(report: Report, *, guessed: bool) -> None:
         typer.echo(f"note: {note}")
     for found in report.findings:
         typer.echo(f"damaged: {found}")
-    derived = any(found.file.startswith(("consumequeue/", "index/")) for found in report.findings)
-    if derived and guessed:
-        typer.echo("note: the [store] knobs that shape derived files were guessed from them; --config FILE tells them")
     if report.whole:
         typer.echo("whole: every crc, the chain and all derived files verify")
     else:

@@ -46,7 +46,7 @@ class Dumped(NamedTuple):
 def run_dump(directory: Path, config: Path | None, position: str | None, limit: int, *, as_json: bool) -> None:
     """Show entries, and end with the code that tells whether more should have been there."""
     at = None if position is None else _position(position)
-    with opened(directory, config) as (disk, _):
+    with opened(directory, config) as disk:
         try:
             dumped = dump_from(disk, at, limit)
         except NoSuchEntry as error:

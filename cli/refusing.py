@@ -18,7 +18,6 @@ from broker.config import BrokerConfig
 from model.config import load
 from model.errors import ConfigError, MQError
 from store import identity
-from store.config import StoreConfig
 from store.disk import DiskError
 from store.readonly import ReadOnlyDisk
 
@@ -49,7 +48,7 @@ def refusing() -> Iterator[None]:
 
 
 @contextmanager
-def opened(directory: Path, config: Path | None) -> Iterator[tuple[ReadOnlyDisk, StoreConfig | None]]:
+def opened(directory: Path, config: Path | None) -> Iterator[ReadOnlyDisk]:
     """The directory, locked against nodes; refused unless it is the configured node's."""
     with refusing():
         broker = None if config is None else load_config(config)
@@ -59,11 +58,9 @@ def opened(directory: Path, config: Path | None) -> Iterator[tuple[ReadOnlyDisk,
             if broker is not None:
                 found = identity.load(disk)
                 if found is not None:
-                    identity.check(
-                        found, cluster=broker.node.cluster, group=broker.node.group, node=broker.node.node,
-                        segment_bytes=broker.store.segment_bytes,
-                    )  # fmt: skip
-            yield disk, None if broker is None else broker.store
+                    node = broker.node
+                    identity.check(found, cluster=node.cluster, group=node.group, node=node.node, store=broker.store)
+            yield disk
         finally:
             disk.unlock()
 

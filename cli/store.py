@@ -19,7 +19,7 @@ Config = Annotated[
     Path | None,
     typer.Option(
         "--config", metavar="FILE",
-        help="The node's configuration (TOML): the store must be this node's, and its [store] knobs count.",
+        help="The node's configuration (TOML): the store must be the one that this node would use.",
     ),
 ]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: one JSON object a line.")]

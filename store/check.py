@@ -30,7 +30,6 @@ from store.preamble import Preamble, parse_preamble
 from store.readonly import walk_entries
 from store.scan import scan
 from store.segment import segment_bases, segment_name
-from store.shape import guess_shape
 from store.snapshot import ControlSnapshot
 
 T = TypeVar("T")
@@ -105,10 +104,8 @@ class Report:
         return not self.findings
 
 
-def check(disk: Disk, restore: Callable[[bytes], Topics], config: StoreConfig | None = None) -> Report:
-    """Look at everything. NotAStore, NewerFormat, DiskError: there is nothing here that can be judged.
-
-    Without a configuration, the knobs that shape derived files are read off the files."""
+def check(disk: Disk, restore: Callable[[bytes], Topics]) -> Report:
+    """Look at everything. NotAStore, NewerFormat, DiskError: there is nothing here that can be judged."""
     report = Report(disk.root, clean_stop=not disk.exists("abort"))
     if not _check_identity(disk, report):
         return report
@@ -116,8 +113,7 @@ def check(disk: Disk, restore: Callable[[bytes], Topics], config: StoreConfig | 
     if not _check_snapshots(disk, report):
         return report
     assert report.identity is not None
-    shape = config or guess_shape(disk, report.identity.segment_bytes)
-    _LogCheck(disk, report, shape, restore).run()
+    _LogCheck(disk, report, report.identity.shape, restore).run()
     return report
 
 

@@ -99,9 +99,21 @@ class _Table:
 
     def chain(self, hashes: NDArray[np.integer], first_number: int) -> NDArray[np.int32]:
         """Enter units numbered from `first_number`; the previous number for each."""
-        count = len(hashes)
-        slots = hashes % len(self.newest)
-        numbers = np.arange(first_number, first_number + count, dtype=np.int32)
+        slots = (hashes % len(self.newest)).astype(np.intp)  # once, not at each use as an index
+        numbers = np.arange(first_number, first_number + len(hashes), dtype=np.int32)
+        previous = self.newest[slots]
+        self.newest[slots] = numbers
+        if not np.array_equal(self.newest[slots], numbers):  # a slot repeats: of its units all but one read another's
+            self.newest[slots] = previous  # equal slots held equal numbers
+            previous = self._chain_repeated(slots, numbers)
+        else:
+            self.used += len(hashes) - int(np.count_nonzero(previous))
+        self.touched[slots // _PAGE_SLOTS] = True
+        return previous
+
+    def _chain_repeated(self, slots: NDArray[np.intp], numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The same where units of one call chain to each other; it takes a sort."""
+        count = len(slots)
         order = np.argsort(slots, kind="stable")
         ordered, ordered_numbers = slots[order], numbers[order]
         is_first = np.ones(count, np.bool_)
@@ -113,7 +125,6 @@ class _Table:
         before[is_first] = old = self.newest[ordered[is_first]]
         self.used += int(np.count_nonzero(old == 0))
         self.newest[ordered[is_last]] = ordered_numbers[is_last]
-        self.touched[ordered // _PAGE_SLOTS] = True
         previous = np.empty(count, np.int32)
         previous[order] = before
         return previous

@@ -178,7 +178,7 @@ def test_the_state_has_the_documented_keys(what: str, rows: Rows) -> None:
 
 @pytest.mark.parametrize("what, rows", named("identity"))
 def test_the_identity_has_the_documented_keys(what: str, rows: Rows) -> None:
-    data = identity.encode(identity.StoreIdentity("c", "g", "n", 1, 4096))
+    data = identity.encode(identity.new("c", "g", "n", 1, StoreConfig()))
     assert list(json.loads(data)) == [code(row[0]) for row in rows]
 
 

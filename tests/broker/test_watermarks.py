@@ -5,8 +5,19 @@ from random import Random
 from broker.fencing import Repairing
 from broker.opening import Records, Scanned, load_records, scan_log
 from broker.ports import Phase, RepairGive
-from model.ids import LogPosition, NodeId
-from tests.broker.group import FaultyDisk, Group, clone
+from broker.syncing import Watermarker
+from broker.writing import Writer
+from dledger.messages import Kind, Message
+from model.ids import LogPosition, NodeId, Term
+from store import snapshot
+from store.commitlog import CommitLog
+from store.config import StoreConfig
+from store.derived import Derived
+from store.entry import EntryKind
+from store.hardstate import WatermarkFile, Watermarks
+from store.scan import scan
+from store.snapshot import ControlSnapshot
+from tests.broker.group import FaultyDisk, Group, HandClock, PowerCut, clone
 
 BODY = b"x" * 300
 
@@ -76,3 +87,46 @@ def _common_end(group: Group) -> int:
     theirs = {header.end: header.chain for header, _ in group["n1"].log.entries(0, group["n1"].log.end)}
     ours = [(header.end, header.chain) for header, _ in group["n0"].log.entries(0, group["n0"].log.end)]
     return max(end for end, chain in ours if theirs.get(end) == chain)
+
+
+def install(number: int) -> tuple[FaultyDisk, bool]:
+    """A node with a private tail beyond the new log is handed over, and loses power at its number-th disk operation."""
+    disk = FaultyDisk(Random(number))
+    log = CommitLog.open_at(disk, 4096, 0, 0, 0, 0)
+    for _ in range(20):
+        log.append_entry(1, 1, EntryKind.DATA, BODY)
+        if 4096 - log.end % 4096 < 500:
+            log.fill_blank(1, 1)
+    disk.sync(log.begin_sync())
+    snapshot.write(disk, _control(0, 0))
+    marks = Watermarker(WatermarkFile(disk), Watermarks(0, 0, 0))
+    marks.set(Watermarks(log.end, 0, log.chain))
+    derived = Derived(disk, StoreConfig(segment_bytes=4096))
+    message = Message(Kind.HANDOVER, NodeId("n1"), NodeId("n0"), Term(2), payload=_control(4096, 4600))
+    disk.arm("change", number, 0)
+    try:
+        Writer(disk, log, marks, HandClock()).install(message, derived)
+    except PowerCut:
+        disk.crash(Random(number))
+    disk.target = None  # what the test itself does is no part of the run
+    return disk, bool(disk.struck)
+
+
+def _control(start: int, position: int) -> ControlSnapshot:
+    epochs = ((2, start),) if position > start else ()
+    return ControlSnapshot(position, start, 0, 7 if start else 0, epochs, ((-1, b""),), 8, 1, b"")
+
+
+def test_a_hand_over_cut_short_never_leaves_a_mark_of_the_old_log_nor_a_record_without_its_log() -> None:
+    number, struck, seen = 1, True, set()
+    while struck:
+        disk, struck = install(number)
+        control, marks = snapshot.load_newest(disk), WatermarkFile(disk).load()
+        assert control is not None and marks is not None
+        seen.add(control.log_start)
+        if control.log_start:
+            assert marks.durable in (0, 4096), "the old log's mark says nothing about the new log"
+        else:
+            assert scan(disk, 4096, 0, 0, 0).end > 5000, "the old log was thrown away before the new record was there"
+        number += 1
+    assert seen == {0, 4096}

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -54,12 +55,11 @@ def state(directory: Path) -> State:
     return found
 
 
-def config_file(directory: Path, **changes: str) -> Path:
+def config_file(directory: Path, store: StoreConfig = TINY, **changes: str) -> Path:
     node = {"cluster": "c1", "group": "g1", "node": "n1", **changes}
     file = directory / "node.toml"
     lines = ["[node]", *(f'{key} = "{value}"' for key, value in node.items()), f'voters = ["{node["node"]}"]']
-    names = ("segment_bytes", "queue_file_units", "index_slots", "index_units")
-    knobs = [f"{name} = {getattr(TINY, name)}" for name in names]
+    knobs = [f"{name} = {getattr(store, name)}" for name in identity.SHAPE]
     file.write_text("\n".join([*lines, 'directory = "s"', "[store]", *knobs]))
     return file
 
@@ -95,7 +95,7 @@ def test_json_has_every_fact(root: Path) -> None:
     assert facts["whole"] and facts["messages"] == 48 and facts["topics"] == 1 and facts["queues"] == 2
     assert facts["commit"] == facts["durable"] == facts["end"] and facts["chain_at_commit"] == facts["chain_at_end"]
     assert facts["epochs"] == [{"term": 1, "start": 0}] and facts["membership"][0]["node"] == "n1"
-    assert facts["findings"] == []
+    assert facts["findings"] == [] and facts["identity"]["index_slots"] == 16
 
 
 @pytest.mark.parametrize("name, repair", [
@@ -153,6 +153,15 @@ def test_the_store_of_another_node_ends_with_2(root: Path, tmp_path: Path, comma
     result = dlmq("store", command, root, "--config", config)
     refused(result, f"{key} is '", f"not '{value}'", "belongs to another node")
     assert state(root) == before
+
+
+@pytest.mark.parametrize("command", ["check", "dump"])
+def test_a_store_of_the_configured_node_is_accepted_and_one_of_another_shape_is_not(
+    root: Path, tmp_path: Path, command: str
+) -> None:
+    assert dlmq("store", command, root, "--config", config_file(tmp_path)).exit_code == 0
+    config = config_file(tmp_path, replace(TINY, index_slots=17))
+    refused(dlmq("store", command, root, "--config", config), "index_slots is 16, not 17", "fixed for the life of a group")
 
 
 @pytest.mark.parametrize("command", ["check", "dump"])

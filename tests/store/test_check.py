@@ -18,8 +18,8 @@ TINY = StoreConfig(
 )
 
 
-def checked(directory: Path, config: StoreConfig | None = TINY) -> Report:
-    return check(ReadOnlyDisk(directory), ReplicatedTopics, config)
+def checked(directory: Path) -> Report:
+    return check(ReadOnlyDisk(directory), ReplicatedTopics)
 
 
 def fill(node: Lone, topic: str, rounds: int, queues: int = 2) -> None:
@@ -75,12 +75,13 @@ def test_a_store_is_whole_after_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(8, 16, 24), (300_000, 5000, 1000), (5, 7, 9), (300_000, 33, 20_000_000)])
-def test_knobs_of_derived_files_are_read_off_the_files(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+def test_the_knobs_of_derived_files_are_those_of_the_identity(tmp_path: Path, shape: tuple[int, int, int]) -> None:
     units, slots, keys = shape
     config = StoreConfig(segment_bytes=4096, queue_file_units=units, index_slots=slots, index_units=keys)
     store(tmp_path / "s", config).stop()
-    report = checked(tmp_path / "s", None)
+    report = checked(tmp_path / "s")
     assert report.findings == []
+    assert report.identity is not None and report.identity.shape == config
 
 
 def test_a_store_whose_head_was_dropped_is_whole(tmp_path: Path) -> None:
@@ -91,7 +92,6 @@ def test_a_store_whose_head_was_dropped_is_whole(tmp_path: Path) -> None:
     node.stop()
     report = checked(tmp_path / "s")
     assert report.start == 8192 and report.findings == []
-    assert checked(tmp_path / "s", None).findings == []
 
 
 def test_a_topic_deleted_above_the_checkpoint_is_no_damage(root: Path) -> None:

@@ -9,11 +9,13 @@ import pytest
 from chaos.simdisk import SimDisk
 from model.errors import NewerFormat, WrongStore
 from store import identity
+from store.config import StoreConfig
 from store.hardstate import DamagedState
 from store.identity import NAMES, StoreIdentity
 from tests.store.powercut import crash_everywhere
 
-OURS = StoreIdentity(cluster="c", group="g", node="n1", incarnation=2**63 - 1, segment_bytes=4096)
+SHAPE: dict[str, int] = {"segment_bytes": 4096, "queue_file_units": 8, "index_slots": 16, "index_units": 24}
+OURS = StoreIdentity(cluster="c", group="g", node="n1", incarnation=2**63 - 1, **SHAPE)
 
 
 def store() -> SimDisk:
@@ -43,19 +45,35 @@ def test_a_crash_at_any_step_of_create_leaves_nothing_or_the_identity() -> None:
         assert {disk.read(name) for name in NAMES} == {identity.encode(OURS)}
 
 
-@pytest.mark.parametrize(
-    "key, value", [("cluster", "d"), ("group", "h"), ("node", "n2"), ("segment_bytes", 8192)]
-)
-def test_another_store_is_refused_by_name_of_the_difference(key: str, value: object) -> None:
-    wanted = {"cluster": "c", "group": "g", "node": "n1", "segment_bytes": 4096}
-    identity.check(OURS, **wanted)  # type: ignore[arg-type]
-    with pytest.raises(WrongStore, match=f"{key} is .* not {value!r}"):
-        identity.check(OURS, **(wanted | {key: value}))  # type: ignore[arg-type]
+@pytest.mark.parametrize("key, value", [("cluster", "d"), ("group", "h"), ("node", "n2")])
+def test_another_store_is_refused_by_name_of_the_difference(key: str, value: str) -> None:
+    wanted = {"cluster": "c", "group": "g", "node": "n1"}
+    identity.check(OURS, **wanted, store=StoreConfig(**SHAPE))
+    with pytest.raises(WrongStore, match=f"{key} is .* not {value!r}") as refusal:
+        identity.check(OURS, **(wanted | {key: value}), store=StoreConfig(**SHAPE))
+    assert "life of a group" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("key", SHAPE)
+def test_a_knob_that_shapes_files_is_fixed_for_the_life_of_a_group(key: str) -> None:
+    other = StoreConfig(**(SHAPE | {key: 8192}))
+    with pytest.raises(WrongStore, match=rf"{key} is {SHAPE[key]}, not 8192 \({key}: fixed for the life of a group\)"):
+        identity.check(OURS, cluster="c", group="g", node="n1", store=other)
+
+
+def test_a_knob_that_shapes_no_file_may_change() -> None:
+    other = StoreConfig(**SHAPE, checkpoint_bytes=5000, retention_hours=1)
+    identity.check(OURS, cluster="c", group="g", node="n1", store=other)
 
 
 def test_every_difference_is_named_at_once() -> None:
-    with pytest.raises(WrongStore, match=r"cluster .*node .*segment_bytes"):
-        identity.check(OURS, cluster="x", group="g", node="y", segment_bytes=1)
+    with pytest.raises(WrongStore, match=r"cluster .*node .*queue_file_units .*index_slots .*index_units"):
+        identity.check(OURS, cluster="x", group="g", node="y", store=StoreConfig(segment_bytes=4096))
+
+
+def test_an_identity_tells_the_knobs_its_files_were_made_with() -> None:
+    assert OURS.shape == StoreConfig(**SHAPE)
+    assert identity.new("c", "g", "n1", OURS.incarnation, OURS.shape) == OURS
 
 
 @pytest.mark.parametrize("name", NAMES)
