@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from broker.replica import Replica
 
 T = TypeVar("T")
-MARK_EVERY_MS = 60  # the longest time for which a crash can forget that bytes were synced
+MARK_EVERY_MS = 60  # how often it is recorded what was synced; a busy background lane adds to it
 PROMOTE_EVERY_MS = 500
 SCRUB_EVERY_MS = 1000
 RETENTION_EVERY_MS = 10_000

@@ -77,6 +77,8 @@ def dump_from(disk: Disk, position: int | None, limit: int) -> Dumped:
     at: int = start if position is None else position
     size, known = found.segment_bytes, chain if at == start else None
     if at != start:
+        if marks is not None and at > marks.durable:
+            _refuse_beyond_end(disk, size, start, marks.durable, at)
         known = _chain_before(disk, size, start, chain, at)
     rows: list[dict[str, Any]] = []
     try:
@@ -90,6 +92,19 @@ def dump_from(disk: Disk, position: int | None, limit: int) -> Dumped:
         torn = marks is None or error.position >= marks.durable
         return Dumped(rows, at, True, None if torn else f"position {error.position}: {error.reason}")
     return Dumped(rows, at, False, None)
+
+
+def _refuse_beyond_end(disk: Disk, segment_bytes: int, start: int, durable: int, position: int) -> None:
+    """Raise if the log ends below `position`; its end is at or above `durable`, unless it is damaged."""
+    end = max(start, durable // segment_bytes * segment_bytes)
+    try:
+        for header, _ in walk_entries(disk, segment_bytes, end, None):
+            end = header.end
+            if end >= position:
+                return
+    except CorruptEntry as error:
+        if error.position >= durable:
+            raise NoSuchEntry(f"position {position} is beyond the end of the log at {error.position}") from error
 
 
 def _chain_before(disk: Disk, segment_bytes: int, start: int, chain: int, position: int) -> int | None:

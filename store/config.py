@@ -22,13 +22,16 @@ class StoreConfig:
         unit="bytes", minimum=1 * KIB, maximum=256 * MIB, scope="cluster",
     )
     queue_file_units: int = knob(
-        300_000, "Messages per consume queue file; fixed for the life of a group.", minimum=4, maximum=100_000_000, scope="cluster",
+        300_000, "Messages per consume queue file; fixed for the life of a group.",
+        minimum=4, maximum=100_000_000, scope="cluster",
     )
     index_slots: int = knob(
-        5_000_000, "Hash slots per key index file; fixed for the life of a group.", minimum=4, maximum=500_000_000, scope="cluster",
+        5_000_000, "Hash slots per key index file; fixed for the life of a group.",
+        minimum=4, maximum=500_000_000, scope="cluster",
     )
     index_units: int = knob(
-        20_000_000, "Keys per key index file; fixed for the life of a group.", minimum=4, maximum=500_000_000, scope="cluster",
+        20_000_000, "Keys per key index file; fixed for the life of a group.",
+        minimum=4, maximum=500_000_000, scope="cluster",
     )
     checkpoint_bytes: int = knob(
         64 * MIB, "Log applied between two checkpoints: what a restart after a crash reads again.",

@@ -161,7 +161,8 @@ def test_a_store_of_the_configured_node_is_accepted_and_one_of_another_shape_is_
 ) -> None:
     assert dlmq("store", command, root, "--config", config_file(tmp_path)).exit_code == 0
     config = config_file(tmp_path, replace(TINY, index_slots=17))
-    refused(dlmq("store", command, root, "--config", config), "index_slots is 16, not 17", "fixed for the life of a group")
+    result = dlmq("store", command, root, "--config", config)
+    refused(result, "index_slots is 16, not 17", "fixed for the life of a group")
 
 
 @pytest.mark.parametrize("command", ["check", "dump"])
@@ -267,6 +268,25 @@ def test_a_dump_begins_where_it_is_told(root: Path) -> None:
 
 def test_a_position_inside_an_entry_names_the_boundary_below(root: Path) -> None:
     refused(dlmq("store", "dump", root, "--from", 50), "position 50", "boundary below it is 48")
+
+
+@pytest.mark.parametrize("beyond", ["a byte", "the next segment", "far", "far, where a segment would begin"])
+def test_a_position_beyond_the_end_is_told_where_the_end_is(root: Path, beyond: str) -> None:
+    end = json.loads(dlmq("store", "check", root, "--json").stdout)["end"]
+    after = (end // 4096 + 1) * 4096
+    position = {"a byte": end + 1, "the next segment": after, "far": 99_999_999}.get(beyond, 1000 * 4096)
+    result = dlmq("store", "dump", root, "--from", position)
+    refused(result, f"position {position} is beyond the end of the log at {end}")
+    result = dlmq("store", "dump", root, "--from", end)
+    assert result.exit_code == 0 and "0 entries; the log ends here" in result.stdout
+
+
+def test_where_the_log_ends_is_not_told_when_its_last_entries_are_damaged(root: Path) -> None:
+    rows = [json.loads(line) for line in dlmq("store", "dump", root, "--json", "--limit", 1000).stdout.splitlines()]
+    last = rows[-1]["position"]
+    flip(root / f"commitlog/{last // 4096 * 4096:020d}", last % 4096 + 20)
+    position = last + rows[-1]["size"] + 1
+    refused(dlmq("store", "dump", root, "--from", position), f"the entries before it end at {last}")
 
 
 @pytest.mark.parametrize("position", ["99999999", "abc", "-5", "1e3", "", "\u0665"])

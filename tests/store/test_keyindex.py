@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chaos.simdisk import SimDisk, SimFile
 from store.handles import Handles
 from store.hardstate import DamagedState
-from store.keyindex import HEADER, UNIT, UNIT_BYTES, KeyIndex, file_name
+from store.keyindex import HEADER, UNIT, UNIT_BYTES, KeyIndex, _Table, file_name
 
 SLOTS, PER_FILE, SEGMENT = 13, 24, 1000
 Key = tuple[int, int, int]  # hash, position, time
@@ -88,6 +88,29 @@ def test_a_full_file_ends_before_the_entry_that_does_not_fit_and_a_huge_entry_ge
         put(index, ([(7, first + at) for at in range(count)], T0))
     assert [name[-20:] for name in disk.files()] == [f"{first:020d}" for first in (0, 100, 200, 300)]
     assert index.lookup(7, T0, T0, 1000) == [300, *range(259, 199, -1), *range(103, 99, -1), *range(19, -1, -1)]
+
+
+@given(st.lists(st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 40), min_size=1, max_size=40), max_size=12))
+def test_a_batch_of_keys_is_chained_as_if_they_came_one_by_one(calls: list[list[int]]) -> None:
+    together, alone, number = _Table(SLOTS), _Table(SLOTS), 1
+    for hashes in calls:
+        expected = [alone.chain_one(hash_, at) for at, hash_ in enumerate(hashes, number)]
+        assert together.chain(np.array(hashes, ">i4"), number).tolist() == expected
+        number += len(hashes)
+        assert together.used == alone.used
+        assert np.array_equal(together.newest, alone.newest) and np.array_equal(together.touched, alone.touched)
+
+
+def test_only_a_slot_that_repeats_costs_a_sort(monkeypatch: pytest.MonkeyPatch) -> None:
+    sorts: list[int] = []
+    argsort = np.argsort
+    monkeypatch.setattr(np, "argsort", lambda values, **how: sorts.append(len(values)) or argsort(values, **how))
+    table = _Table(SLOTS)
+    assert table.chain(np.array([3, 5, 4], ">i4"), 1).tolist() == [0, 0, 0]
+    assert table.chain(np.array([5, 3, 9], ">i4"), 4).tolist() == [2, 1, 0]
+    assert sorts == []
+    assert table.chain(np.array([5, 3, 5 + SLOTS, 8], ">i4"), 7).tolist() == [4, 5, 7, 0]
+    assert sorts == [4] and (table.used, int(table.newest[5])) == (5, 9)
 
 
 @settings(max_examples=120, deadline=None)
