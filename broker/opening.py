@@ -6,24 +6,32 @@
 
 Law: nothing below the durable watermark is ever cut. What does not verify there is damage, and the caller repairs it
 from a peer; a torn tail above it ends the log. Both kinds of small record exist before a directory becomes a store, so
-a missing one later is damage and not a fresh start.
+a missing one later is damage and not a fresh start. Derived files that end before the control snapshot does are thrown
+away: nobody would miss their last messages until the audit comes by.
 Does not know: peers, what is done about damage."""
 
+from collections.abc import Mapping
 from random import Random
 from typing import NamedTuple
 
 from broker.codec import decode_membership, encode_membership, first_membership
 from broker.config import BrokerConfig
-from broker.state.machine import StateMachine
+from broker.state.commands import decode
+from broker.state.machine import QueueKey, StateMachine
 from dledger.core import Boot
 from dledger.ready import HardState as CoreHardState
 from model.errors import NotAStore
 from model.ids import Incarnation, LogPosition, NodeId, Term
 from store import identity, snapshot
 from store.commitlog import CommitLog
+from store.config import StoreConfig
+from store.consumequeue import REBUILD, queue_directory
+from store.derived import Derived
 from store.disk import Disk
+from store.entry import CorruptEntry, EntryKind
 from store.hardstate import DamagedState, HardState, HardStateFile, WatermarkFile, Watermarks
 from store.identity import StoreIdentity
+from store.preamble import parse_preamble
 from store.scan import ScanResult, scan
 from store.segment import segment_name
 from store.snapshot import ControlSnapshot
@@ -153,6 +161,60 @@ def open_log(disk: Disk, config: BrokerConfig, records: Records, scanned: Scanne
         lost_floor=LogPosition(records.marks.durable),
     )
     return Opened(log, StateMachine.restore(control.state), boot, applied, control)
+
+
+def open_derived(disk: Disk, config: StoreConfig, opened: Opened) -> tuple[Derived, int]:
+    """Queues and index as of the control snapshot, and where to go on dispatching.
+
+    That is the log start if they were damaged or incomplete; they are gone then, and `damage` says why."""
+    derived, state, start = Derived(disk, config), opened.state, opened.boot.start
+    applied = derived.cut_back(opened.applied, start)
+    if derived.damage is not None or applied != state.position:  # all of it is dispatched again in any case
+        return derived, applied
+    problem = _what_is_missing(derived, opened)
+    if problem is None:
+        return derived, applied
+    derived.discard(DamagedState(problem, do=REBUILD))
+    return derived, start
+
+
+def _what_is_missing(derived: Derived, opened: Opened) -> str | None:
+    state, start = opened.state, opened.boot.start
+    ends = {(topic, queue): found.max_offset for topic, queue, found in derived.queues()}
+    short = incomplete_queues(state, ends, start)
+    if short:  # not those whose topic is deleted above the snapshot: the same deletion comes again
+        gone = _topics_deleted(opened.log, state.position)
+        short = [key for key in short if key[0] not in gone]
+    if short:
+        expected, found = state.next_offsets[short[0]], ends.get(short[0])
+        ending = "is missing" if found is None else f"ends at offset {found}"
+        return f"{queue_directory(*short[0])} {ending}, but the log holds messages up to offset {expected}"
+    position, count = state.last_keys
+    if position >= start and not derived.index.ends_with(count, position):
+        return f"index: the {count} keys of the entry at {position} are not all there"
+    return None
+
+
+def incomplete_queues(state: StateMachine, ends: Mapping[QueueKey, int], log_start: int) -> list[QueueKey]:
+    """Queues that hold a message at or above the log start and do not end where the state says; `ends` has the ends of
+    all queues that exist."""
+    live = [key for key, position in state.last_positions.items() if position >= log_start]
+    return sorted(key for key in live if ends.get(key) != state.next_offsets[key])
+
+
+def _topics_deleted(log: CommitLog, start: int) -> set[str]:
+    """Names of topics that entries from `start` on delete."""
+    names = set()
+    try:
+        for header, body in log.entries(start, log.end):
+            if header.kind == EntryKind.DATA:
+                for command in decode(parse_preamble(body).control):
+                    match command:
+                        case ("topic_delete", 1, str(name)):
+                            names.add(name)
+    except CorruptEntry:  # verified, but cannot be read: applying it will stop the node
+        pass
+    return names
 
 
 def _joined_runs(older: tuple[tuple[int, int], ...], newer: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

@@ -21,7 +21,7 @@ from broker.fencing import Forming, Repairing
 from broker.greeting import Greeter
 from broker.housekeeping import Housekeeping
 from broker.mail import Poster, known_chain, read_append, read_handover
-from broker.opening import Opened, check_owner, form, load_records, open_log, scan_log
+from broker.opening import Opened, check_owner, form, load_records, open_derived, open_log, scan_log
 from broker.pending import Pending
 from broker.ports import (
     Hello,
@@ -50,7 +50,6 @@ from model.ids import Incarnation, LogPosition, NodeId
 from model.ports import Lane
 from store import entry
 from store.commitlog import CommitLog
-from store.derived import Derived
 from store.disk import Disk, DiskError
 from store.entry import CorruptEntry
 from store.hardstate import DamagedState, Watermarks
@@ -196,8 +195,7 @@ class Replica:
         self._life += 1
         self.log: CommitLog = opened.log
         self.control = opened.control
-        self.derived = Derived(self._disk, store)
-        applied = self.derived.cut_back(opened.applied, opened.boot.start)
+        self.derived, applied = open_derived(self._disk, store, opened)
         if self.derived.damage is not None:
             self.event("derived_files_dropped", reason=str(self.derived.damage))
         self._applier = Applier(self.log, self.derived, opened.state, applied, opened.control)

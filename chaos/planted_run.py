@@ -10,6 +10,7 @@ Does not know: which bugs there are, terminals."""
 import multiprocessing
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from importlib import import_module
 from itertools import chain
@@ -49,8 +50,9 @@ def in_source_tree() -> bool:
 def hunt_all(workers: int) -> Iterator[Row]:
     """Hunt every bug, in as many processes; rows come as they are ready."""
     names = [bug.name for bug in all_planted()]
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap_unordered(_hunt_named, names)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:  # says so when a process dies
+        for done in as_completed([pool.submit(_hunt_named, name) for name in names]):
+            yield done.result()
 
 
 def _hunt_named(name: str) -> Row:
@@ -96,7 +98,9 @@ def complaint(catcher: str) -> str | None:
             run((DIRECTORY / f"{which}.txt").read_text(encoding="utf-8"))
         else:
             _run_test(catcher)
-    except Exception as error:  # broken code may fail in any way; that it fails is what counts
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # broken code may fail in any way (pytest's own failures are no Exception)
         return f"{type(error).__name__}: {error}"
     return None
 

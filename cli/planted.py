@@ -25,7 +25,7 @@ def planted(workers: int, *, as_json: bool) -> None:
         raise typer.BadParameter("planted bugs are caught by tests too: run --planted from a source tree")
     console, order = Console(stderr=True), {bug.name: number for number, bug in enumerate(all_planted())}
     bar = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    rows: "list[Row]" = []
+    rows: list[Row] = []
     began_ms = SystemClock().monotonic_ms()
     with Progress(TextColumn("hunting"), *bar, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(order))

@@ -129,6 +129,20 @@ class SequenceGap(Refused):
     do = "send the missing batches of this producer first, or start anew with another producer id"
 
 
+class RemoteProtocolError(MQError):
+    """The other side sent what cannot be a frame or a header."""
+
+    means = "nothing that follows it can be trusted"
+    do = "the connection is closed; check that the other side speaks RocketMQ's protocol, and to which port"
+
+
+class LocalProtocolError(MQError):
+    """We were asked to send what no frame or header can carry."""
+
+    means = "nothing was sent"
+    do = "send less at a time, or choose another header codec"
+
+
 class StartError(MQError):
     """The process cannot start as told: one clear message, exit code 2, nothing changed on disk."""
 

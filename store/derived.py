@@ -78,7 +78,7 @@ class Derived:
         self._config = config
         self._handles = Handles(disk)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self.damage: DamagedState | None = None  # why the last `cut_back` threw everything away
+        self.damage: DamagedState | None = None  # why everything was thrown away since the start
         numbers = [int(found[1]) for found in map(_DOUBT.fullmatch, disk.list("config")) if found is not None]
         self._doubts = [f"config/doubt.{number}" for number in numbers]
         self._doubt_count = max(numbers, default=0)
@@ -175,10 +175,14 @@ class Derived:
                     self._queues.pop(key).remove()
             self.index.cut_back(to_position, log_start)
         except DamagedState as damage:
-            self.clear()
-            self.damage = damage
+            self.discard(damage)
             return log_start
         return to_position
+
+    def discard(self, damage: DamagedState) -> None:
+        """These files cannot be trusted: go on dispatching at the log start."""
+        self.clear()
+        self.damage = damage
 
     def drop_below(self, log_start: int) -> None:
         """The log begins here now. Its new start must be durable elsewhere before this is called."""

@@ -201,6 +201,13 @@ class KeyIndex:
             for number in range(1, end, _CHUNK_UNITS):
                 yield name, number, self._read(name, number, min(number + _CHUNK_UNITS, end))
 
+    def ends_with(self, count: int, position: int) -> bool:
+        """After `cut_back`: whether the newest file has `count` units or more of messages from `position` on."""
+        first = self._count - count
+        if not self._files or first < 1:
+            return False
+        return int(self._read(self._files[-1].name, first, first + 1)["position"][0]) >= position
+
     def drop_below(self, log_start: int) -> None:
         """Remove the files of segments that are gone."""
         assert log_start % self._segment_bytes == 0, "the log begins at a segment boundary"

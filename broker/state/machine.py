@@ -39,6 +39,8 @@ class StateMachine:
         self.log_start = 0
         self.topics: dict[str, Topic] = {}
         self.next_offsets: dict[QueueKey, int] = {}
+        self.last_positions: dict[QueueKey, int] = {}  # of a queue's last sub-batch: tells if its files are complete
+        self.last_keys = (-1, 0)  # position of the last entry with keys, and how many; for the same reason
         self.dedup = Dedup()
 
     def apply(self, position: int, end: int, preamble: Preamble) -> tuple[str, ...]:
@@ -53,6 +55,8 @@ class StateMachine:
                 self._batch(batch, at)
                 at += int(preamble.lengths[first : first + batch.count].sum())
                 first += batch.count
+        if len(preamble.keys):
+            self.last_keys = (position, len(preamble.keys))
         self.position = end
         return tuple(name for name in deleted if name)
 
@@ -73,7 +77,7 @@ class StateMachine:
                 f"the log stores offset {batch.first_offset} of {batch.topic}/{batch.queue}, the state expects "
                 f"{expected}{'' if batch.topic in self.topics else ' of a topic that does not exist'}"
             )
-        self.next_offsets[key] = expected + batch.count
+        self.next_offsets[key], self.last_positions[key] = expected + batch.count, at
         if batch.sequence >= 0:
             answer = Answer(batch.sequence, batch.first_offset, at)
             self.dedup.store((batch.producer, batch.topic, batch.queue), answer)
@@ -91,7 +95,8 @@ class StateMachine:
             case ("topic_delete", 1, str(name)):
                 if self.topics.pop(name, None) is None:
                     return ""
-                self.next_offsets = {key: offset for key, offset in self.next_offsets.items() if key[0] != name}
+                for key in [key for key in self.next_offsets if key[0] == name]:
+                    del self.next_offsets[key], self.last_positions[key]
                 self.dedup.forget_topic(name)
                 return name
             case ("log_start", 1, int(start)):
@@ -111,6 +116,8 @@ class StateMachine:
                 "log_start": self.log_start,
                 "topics": sorted((name, *topic) for name, topic in self.topics.items()),
                 "next_offsets": sorted((*key, offset) for key, offset in self.next_offsets.items()),
+                "last_positions": sorted((*key, position) for key, position in self.last_positions.items()),
+                "last_keys": self.last_keys,
                 "dedup": self.dedup.snapshot(),
             }
         )
@@ -126,5 +133,7 @@ class StateMachine:
         state.position, state.log_start = parts["position"], parts["log_start"]
         state.topics = {name: Topic(*topic) for name, *topic in parts["topics"]}
         state.next_offsets = {(topic, queue): offset for topic, queue, offset in parts["next_offsets"]}
+        state.last_positions = {(topic, queue): position for topic, queue, position in parts["last_positions"]}
+        state.last_keys = (parts["last_keys"][0], parts["last_keys"][1])
         state.dedup.restore(parts["dedup"])
         return state

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.opening import load_records, open_log, scan_log
+from broker.opening import incomplete_queues, load_records, open_log, scan_log
 from broker.ports import Phase
+from broker.state.machine import StateMachine
 from broker.writing import Writer
 from model.errors import NotAStore
 from store import identity, snapshot
+from store.derived import fingerprint
 from store.hardstate import DamagedState, HardState, Watermarks
-from tests.broker.group import COARSE, FaultyDisk, Group, PowerCut, disk_files, refuses
+from tests.broker.group import COARSE, FaultyDisk, Group, PowerCut, clone, disk_files, refuses
 
 VICTIM = "n1"
 STORE: dict[str, Any] = {"checkpoint_bytes": 2000}
@@ -135,6 +137,104 @@ def test_a_torn_tail_above_the_watermark_is_cut_and_below_it_is_damage() -> None
     lower = records._replace(marks=records.marks._replace(durable=damage.position))
     found = scan_log(disk, config, lower, whole=True).result
     assert found.damage is None and found.end == damage.position < end
+
+
+# ---- derived files that are missing or cut short ---------------------------------------------------------------------
+
+
+def test_a_queue_with_live_messages_must_end_where_the_state_says() -> None:
+    state = StateMachine()
+    state.next_offsets = {("t", 0): 5, ("t", 1): 7, ("u", 0): 9}
+    state.last_positions = {("t", 0): 5000, ("t", 1): 8192, ("u", 0): 4095}
+    whole = {("t", 0): 5, ("t", 1): 7}
+    assert incomplete_queues(state, whole, 4096) == []
+    assert incomplete_queues(state, whole, 0) == [("u", 0)]
+    assert incomplete_queues(state, {("t", 0): 4, ("t", 1): 8}, 4096) == [("t", 0), ("t", 1)]
+    assert incomplete_queues(state, {}, 8192) == [("t", 1)]
+    assert incomplete_queues(state, {}, 8193) == []
+
+
+@cache
+def _stopped() -> Group:
+    """Two topics, the first part of the log dropped, one queue without a message above it; a clean stop."""
+    group = Group(raft=COARSE, **STORE).formed("n0")
+    group.topic("t", 3)
+    group.topic("u", 1)
+    group.put(topic="t", queue=2, bodies=[b"old"])
+    for number in range(16):
+        group.put(topic="t", queue=number % 2, bodies=[b"x" * 200] * 3, keys=f"k{number} k", tag="red")
+    group.put(topic="u", bodies=[b"y"])
+    group.lead().propose_log_start(4096)
+    group.until(lambda: all(replica.log.start == 4096 for replica in group.up), what="the head is gone")
+    group.assert_equal()
+    group.stop()
+    return group
+
+
+def _again(change: Callable[[FaultyDisk], object]) -> tuple[Group, dict[str, int], dict[str, int]]:
+    """A start of the victim after somebody changed its files: its group, its derived files before and just after."""
+    old = _stopped()
+    disks = {name: clone(node.disk, FaultyDisk(Random(0))) for name, node in old.nodes.items()}
+    group = Group(raft=COARSE, disks=disks, scrub_bytes_per_second=0, **STORE)  # no audit
+    before = fingerprint(disks[VICTIM])
+    change(disks[VICTIM])
+    group.start()
+    group.lead()
+    group.assert_equal()
+    return group, before, fingerprint(disks[VICTIM])
+
+
+def _cut(disk: FaultyDisk, name: str, size: int) -> None:
+    disk.replace(name, disk.read(name)[:-size])
+
+
+def _newest(disk: FaultyDisk, directory: str) -> str:
+    return max(name for name in disk.files() if name.startswith(f"{directory}/"))
+
+
+@pytest.mark.parametrize("change, says", [
+    (lambda disk: disk.remove_tree("consumequeue"), "consumequeue/t/0 is missing"),
+    (lambda disk: disk.remove_tree("consumequeue/u"), "consumequeue/u/0 is missing"),
+    (lambda disk: disk.remove(_newest(disk, "consumequeue/t/1")), "consumequeue/t/1 ends at offset"),
+    (lambda disk: _cut(disk, _newest(disk, "consumequeue/t/1"), 20), "consumequeue/t/1 ends at offset"),
+    (lambda disk: _cut(disk, _newest(disk, "consumequeue/t/0"), 1), "consumequeue/t/0 ends at offset"),
+    (lambda disk: disk.remove_tree("index"), "index: the 6 keys"),
+    (lambda disk: disk.remove(_newest(disk, "index")), "index: the 6 keys"),
+    (lambda disk: _cut(disk, _newest(disk, "index"), 20), "index: the 6 keys"),
+], ids=["all queues", "a topic", "a last file", "a unit", "a byte", "the index", "an index file", "a key"])  # fmt: skip
+def test_derived_files_that_are_missing_or_cut_short_are_rebuilt_at_the_start(
+    change: Callable[[FaultyDisk], object], says: str
+) -> None:
+    group, before, after = _again(change)
+    dropped = [dict(event.fields)["reason"] for event in group.nodes[VICTIM].events
+               if event.name == "derived_files_dropped"]  # fmt: skip
+    assert len(dropped) == 1 and str(dropped[0]).startswith(says)
+    assert after == before
+    group.stop(VICTIM)
+    group.start(VICTIM)
+    assert not group.nodes[VICTIM].saw("derived_files_dropped"), "once is enough"
+
+
+def test_whole_derived_files_are_kept_whatever_the_log_start_took() -> None:
+    group, before, after = _again(lambda disk: None)
+    assert not group.nodes[VICTIM].saw("derived_files_dropped") and after == before
+    assert group[VICTIM].state.last_positions["t", 2] < 4096 and group[VICTIM].derived.queue("t", 2) is None
+
+
+def test_queues_of_a_topic_that_was_deleted_since_the_checkpoint_are_not_missed() -> None:
+    group = Group(raft=COARSE, scrub_bytes_per_second=0).formed("n0")  # no audit
+    group.topic("t", 2)
+    group.put(topic="t", bodies=[b"x"] * 3)
+    group.converge()
+    group.stop()
+    group.start()
+    group.delete("t")
+    group.converge()
+    assert not any(name.startswith("consumequeue") for name in group.nodes[VICTIM].disk.files())
+    group.kill(VICTIM)
+    group.start(VICTIM)
+    group.assert_equal()
+    assert not group.nodes[VICTIM].saw("derived_files_dropped")
 
 
 # ---- a hand-over that breaks off -------------------------------------------------------------------------------------

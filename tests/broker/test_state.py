@@ -14,6 +14,7 @@ from broker.state import dedup, machine
 from broker.state.commands import Command, UnknownCommand, encode, log_start, topic_delete, topic_set
 from broker.state.dedup import ANSWERS_KEPT, KEY_WINDOW_BYTES, Answer, Dedup, Verdict
 from broker.state.machine import Diverged, StateMachine
+from store.entry import ENVELOPE_BYTES
 from store.preamble import Preamble, SubBatch, pack_preamble, parse_preamble
 
 SOURCE = (b"p", "t", 0)
@@ -64,6 +65,7 @@ def test_equal_entries_give_equal_snapshots_and_a_snapshot_restores_all_of_it() 
     assert back.snapshot() == one.state.snapshot()
     assert vars(back)["topics"] == one.state.topics and back.next_offsets == one.state.next_offsets
     assert (back.position, back.log_start, back.genesis) == (one.end + 48, 500, (("n0", 7),))
+    assert back.last_positions == one.state.last_positions != {}
 
 
 def test_the_order_in_which_topics_came_leaves_no_trace_in_a_snapshot() -> None:
@@ -162,6 +164,30 @@ def test_commands_come_into_force_before_the_messages_of_their_entry() -> None:
     tape = Tape()
     tape.put(SubBatch("t", 0, 1, 0), control=(topic_set("t", 1, 1, 6),))
     assert tape.state.next_offsets == {("t", 0): 1}
+
+
+def test_where_the_last_sub_batch_of_a_queue_begins_is_known_until_its_topic_goes() -> None:
+    tape = with_topic()
+    first = entry(SubBatch("t", 0, 3, 0), SubBatch("t", 1, 1, 0))
+    at = tape.end + ENVELOPE_BYTES + first.messages_at
+    tape.put(SubBatch("t", 0, 3, 0), SubBatch("t", 1, 1, 0))
+    assert tape.state.last_positions == {("t", 0): at, ("t", 1): at + 300}
+    tape.put(SubBatch("t", 0, 1, 3))
+    assert tape.state.last_positions[("t", 0)] > tape.end - 1000 and tape.state.last_positions[("t", 1)] == at + 300
+    tape.put(control=(topic_set("u", 1, 1, 6),))
+    tape.put(SubBatch("u", 0, 1, 0), control=(topic_delete("t"),))
+    assert list(tape.state.last_positions) == [("u", 0)]
+
+
+def test_the_last_entry_with_keys_is_known_and_restored() -> None:
+    tape = with_topic()
+    assert tape.state.last_keys == (-1, 0)
+    keyed = pack_preamble(b"", [SubBatch("t", 0, 2, 0)], [9, 9], [0, 0], [2, 1], [5, 6, 7])
+    tape.state.apply(tape.end, tape.end + 1000, parse_preamble(keyed + bytes(18)))
+    tape.end += 1000
+    tape.put(SubBatch("t", 0, 1, 2))
+    assert tape.state.last_keys == (tape.end - 2000, 3)
+    assert StateMachine.restore(tape.state.snapshot()).last_keys == (tape.end - 2000, 3)
 
 
 # ---- topics that go and come back ------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def test_what_is_not_a_store_ends_with_2(tmp_path: Path, command: str, kind: str
 @pytest.mark.parametrize("command", ["check", "dump"])
 @pytest.mark.parametrize("key, value", [("cluster", "c2"), ("group", "g2"), ("node", "n2")])
 def test_the_store_of_another_node_ends_with_2(root: Path, tmp_path: Path, command: str, key: str, value: str) -> None:
-    config = config_file(tmp_path, **{key: value})
+    config = config_file(tmp_path, TINY, **{key: value})
     before = state(root)
     result = dlmq("store", command, root, "--config", config)
     refused(result, f"{key} is '", f"not '{value}'", "belongs to another node")

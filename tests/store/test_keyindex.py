@@ -1,11 +1,13 @@
 """The key index against a list."""
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from chaos.simdisk import SimDisk, SimFile
 from store.handles import Handles
@@ -104,7 +106,12 @@ def test_a_batch_of_keys_is_chained_as_if_they_came_one_by_one(calls: list[list[
 def test_only_a_slot_that_repeats_costs_a_sort(monkeypatch: pytest.MonkeyPatch) -> None:
     sorts: list[int] = []
     argsort = np.argsort
-    monkeypatch.setattr(np, "argsort", lambda values, **how: sorts.append(len(values)) or argsort(values, **how))
+
+    def counting(values: NDArray[np.intp], **how: Any) -> NDArray[np.intp]:
+        sorts.append(len(values))
+        return argsort(values, **how)
+
+    monkeypatch.setattr(np, "argsort", counting)
     table = _Table(SLOTS)
     assert table.chain(np.array([3, 5, 4], ">i4"), 1).tolist() == [0, 0, 0]
     assert table.chain(np.array([5, 3, 9], ">i4"), 4).tolist() == [2, 1, 0]
@@ -259,6 +266,16 @@ def test_a_table_of_the_default_size_is_never_written_as_a_whole(monkeypatch: py
     monkeypatch.setattr(SimFile, "write_at", lambda self, at, data: writes.append(len(data)))
     put(index, ([(4, SEGMENT)], T0))
     assert sorted(writes) == [UNIT_BYTES, HEADER.size, 4096]
+
+
+def test_an_index_tells_whether_it_ends_with_the_keys_of_an_entry() -> None:
+    disk = SimDisk(Random(1))
+    assert not open_index(disk).ends_with(1, 0)
+    put(open_index(disk), ([(5, 100), (6, 100), (7, 121)], T0))
+    index = open_index(disk)
+    index.cut_back(1000, 0)
+    assert index.ends_with(3, 60) and index.ends_with(1, 121) and index.ends_with(2, 100)
+    assert not index.ends_with(4, 60) and not index.ends_with(2, 101)
 
 
 @pytest.mark.parametrize("damage", ["short", "header"])
