@@ -55,6 +55,7 @@ class Housekeeping:
         self._marking = False
         self._scrubbing = False
         self._scrub = ScrubStep(replica.log.start, replica.log.start_chain, None)
+        self._opened_end = replica.log.end
         self._auditor = Auditor(disk, config.store, replica.log, replica.state)
 
     # ---- cadence -------------------------------------------------------------------------------------------------
@@ -233,7 +234,9 @@ class Housekeeping:
         replica, core = self._replica, self._replica.core
         assert core is not None
         share = self._config.store.scrub_bytes_per_second * SCRUB_EVERY_MS // 1000
-        below, audit_below = min(core.durable, core.commit), min(core.durable, replica.applied)
+        below = min(core.durable, core.commit)
+        # Until everything found at start is applied again, queues of a topic that it deletes may be gone already.
+        audit_below = min(core.durable, replica.applied) if replica.applied >= self._opened_end else replica.log.start
         if self._scrubbing or not share or below <= replica.log.start:
             return
         self._scrubbing = True

@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
     name: str
     rule: str
-    caught_by: str | None  # None: nothing noticed it
+    caught_by: str | None  # a seed with the property it broke; None: nothing noticed it
     complaint: str
 
 
@@ -65,7 +65,8 @@ def hunt(bug: Planted) -> Row:
         with bug.patch():
             said = complaint(catcher)
         if said is not None and _silent_unbroken(catcher):
-            return Row(bug.name, bug.breaks, catcher, said)
+            found = f"{catcher}, {said.partition(':')[0]}" if catcher.startswith("seed ") else catcher
+            return Row(bug.name, bug.breaks, found, said)
     return Row(bug.name, bug.breaks, None, "")
 
 

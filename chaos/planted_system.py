@@ -29,8 +29,6 @@ from store.commitlog import CommitLog
 from store.derived import Derived
 from store.hardstate import MirroredRecord
 
-SEEDS = "seed 1"
-
 
 @contextmanager
 def _damage_is_cut() -> Iterator[None]:
@@ -57,32 +55,32 @@ SYSTEM_PLANTED: list[Planted] = [
     # ---- the disk before the word
     planted(
         "log_not_synced", "mistake 9", "acknowledges bytes of the log that no sync covered",
-        SyncRounds.pump, "self._disk.sync(ticket)", "pass", SEEDS,
+        SyncRounds.pump, "self._disk.sync(ticket)", "pass", "seed 1",
     ),
     planted(
         "vote_not_saved", "mistake 1", "lets a vote leave that is not in the hard state",
-        SyncRounds.pump, "if hard_state is not None:", "if False:", SEEDS,
+        SyncRounds.pump, "if hard_state is not None:", "if False:", "seed 1",
     ),
     planted(
         "answers_overtake_the_sync", "mistakes 1 and 9", "sends what waits for the disk at once",
-        Replica._obey, "ready.messages:", "(*ready.messages, *ready.after_sync):", SEEDS,
+        Replica._obey, "ready.messages:", "(*ready.messages, *ready.after_sync):", "seed 1",
     ),
     planted(
         "failed_sync_ignored", "mistake 11", "takes a failed sync for a done one",
         SyncRounds.pump, "self._disk.sync(ticket)",
-        "try:\n            self._disk.sync(ticket)\n        except Exception:\n            pass", SEEDS,
+        "try:\n            self._disk.sync(ticket)\n        except Exception:\n            pass", "seed 1",
     ),
     Planted(
         "failed_sync_tried_again", "mistake 11", "syncs again after a failure, and believes the second answer",
-        _sync_tried_again, SEEDS,
+        _sync_tried_again, "seed 1",
     ),
     planted(
         "record_not_synced", "mistake 2", "overwrites both copies of a small record without a sync between them",
-        MirroredRecord._overwrite, "self._disk.sync(self._disk.ticket([file]))", "pass", SEEDS,
+        MirroredRecord._overwrite, "self._disk.sync(self._disk.ticket([file]))", "pass", "seed 1",
     ),
     planted(
         "segment_without_a_name", "mistake 14", "writes to a new segment whose directory was never synced",
-        segment.allocate, "disk.sync_dir(DIRECTORY)", "pass", SEEDS,
+        segment.allocate, "disk.sync_dir(DIRECTORY)", "pass", "seed 1",
     ),
     planted(
         "clean_stop_without_a_sync", "mistake 14", "declares everything durable at a clean stop and syncs nothing",
@@ -93,7 +91,7 @@ SYSTEM_PLANTED: list[Planted] = [
     # ---- recovery and watermarks
     Planted(
         "damage_taken_for_a_torn_tail", "mistake 12", "cuts the log at damage below the watermark and goes on voting",
-        _damage_is_cut, SEEDS,
+        _damage_is_cut, "seed 8",
     ),
     planted(
         "truncation_not_synced", "rule 9", "writes over cut bytes before the cut is on disk",
@@ -117,12 +115,12 @@ SYSTEM_PLANTED: list[Planted] = [
         "watermark_beyond_the_sync", "mistake 14", "records as durable what is only written",
         Housekeeping._current_marks,
         "Watermarks(core.durable, min(core.commit, core.durable), self._replica.log.chain_at(core.durable))",
-        "Watermarks(core.end, core.commit, self._replica.log.chain)", SEEDS,
+        "Watermarks(core.end, core.commit, self._replica.log.chain)", "seed 12",
     ),
     planted(
         "recovered_tail_not_written_again", "mistake 11", "counts on pages that a failed sync left in memory only",
         CommitLog.__dict__["open_at"].__func__,
-        "log._rewrite(start if durable is None else max(start, durable))", "pass", SEEDS,
+        "log._rewrite(start if durable is None else max(start, durable))", "pass", "seed 1",
     ),
     planted(
         "repair_with_unproven_bytes", "mistake 12", "mends its log with whatever a peer has there, committed or not",
@@ -145,13 +143,13 @@ SYSTEM_PLANTED: list[Planted] = [
     # ---- checkpoints, hand-over, the head of the log
     planted(
         "checkpoint_before_the_queues", "mistake 14", "writes a checkpoint of queues that are not on disk",
-        Housekeeping._checkpoint, "derived.sync(ticket)", "pass", SEEDS,
+        Housekeeping._checkpoint, "derived.sync(ticket)", "pass", "seed 1",
     ),
     planted(
         "head_dropped_when_applied", "mistake 15", "drops the log's head as soon as the command is applied",
         Housekeeping.turn, "if self._checkpoint_due():",
         "if self._replica.state.log_start > log.start:\n        log.drop_head(self._replica.state.log_start)\n"
-        "        self._replica.core.log_start_moved(log.start)\n    if self._checkpoint_due():", SEEDS,
+        "        self._replica.core.log_start_moved(log.start)\n    if self._checkpoint_due():", "seed 3",
     ),
     planted(
         "handover_keeps_the_watermark", "rule 18", "takes the old log's watermark for the new one's",
@@ -175,24 +173,24 @@ SYSTEM_PLANTED: list[Planted] = [
     ),
     planted(
         "applied_twice_below_a_snapshot", "mistake 15", "applies entries that the control state holds already",
-        Applier._apply, "ahead = header.position < self.state.position", "ahead = False", SEEDS,
+        Applier._apply, "ahead = header.position < self.state.position", "ahead = False", "seed 1",
     ),
     # ---- applying and deriving
     planted(
         "uncommitted_applied", "mistake 25", "applies everything that is written",
-        Replica._apply, "self._applier.advance(core.commit)", "self._applier.advance(core.end)", SEEDS,
+        Replica._apply, "self._applier.advance(core.commit)", "self._applier.advance(core.end)", "seed 1",
     ),
     planted(
         "queues_not_cut_back", "mistake 25", "keeps units beyond the checkpoint when it starts",
-        Derived.cut_back, "if queue.cut_back(to_position, log_start):", "if False:", SEEDS,
+        Derived.cut_back, "if queue.cut_back(to_position, log_start):", "if False:", "seed 1",
     ),
     planted(
         "dedup_not_fed", "mistake 23", "forgets what producers have stored",
-        StateMachine._batch, "self.dedup.store((batch.producer, batch.topic, batch.queue), answer)", "pass", SEEDS,
+        StateMachine._batch, "self.dedup.store((batch.producer, batch.topic, batch.queue), answer)", "pass", "seed 1",
     ),
     planted(
         "dedup_not_restored", "mistake 23", "loses the duplicate filter with a restart",
-        StateMachine.__dict__["restore"].__func__, 'state.dedup.restore(parts["dedup"])', "pass", SEEDS,
+        StateMachine.__dict__["restore"].__func__, 'state.dedup.restore(parts["dedup"])', "pass", "seed 8",
     ),
     planted(
         "dedup_goes_with_the_head", "mistake 23", "forgets producers whose last messages lie below the log start",
@@ -204,34 +202,34 @@ SYSTEM_PLANTED: list[Planted] = [
     ),
     planted(
         "time_follows_the_clock", "mistake 22", "stamps entries with a clock that may jump back",
-        Writer.time_ms, "max(self._clock.now_ms(), self._log.end_time_ms)", "self._clock.now_ms()", SEEDS,
+        Writer.time_ms, "max(self._clock.now_ms(), self._log.end_time_ms)", "self._clock.now_ms()", "seed 1",
     ),
     # ---- answers
     planted(
         "answer_when_written", "mistake 9", "answers a send as soon as it is written",
-        Proposer.propose, "self.pending.add(pending)", "pending.settle(True)", SEEDS,
+        Proposer.propose, "self.pending.add(pending)", "pending.settle(True)", "seed 1",
     ),
     planted(
         "answer_without_looking", "mistake 24", "says done although another leader's entry stands there",
-        PendingTable.complete, "term_at(LogPosition(pending.position)) == pending.term", "True", SEEDS,
+        PendingTable.complete, "term_at(LogPosition(pending.position)) == pending.term", "True", "seed 6",
     ),
     planted(
         "open_sends_refused_at_step_down", "mistake 24", "says refused of what another leader may still commit",
         Proposer.end_leading, "self._leading = None",
-        "self._leading = None\n    while self.pending._heap:\n        self.pending._heap.pop()[2].settle(False)", SEEDS,
+        "self._leading = None\n    while self.pending._heap:\n        self.pending._heap.pop()[2].settle(False)", "seed 6",
     ),
     planted(
         "view_kept_over_a_step_down", "mistake 18", "numbers messages as it did when it led before",
-        Proposer.end_leading, "self._leading = None", "pass", SEEDS,
+        Proposer.end_leading, "self._leading = None", "pass", "seed 1",
     ),
     planted(
         "serves_before_its_term_is_applied", "mistake 19", "numbers messages on state that lacks the last leader's",
-        Proposer.watch, "if own_term_applied:", "if True:", SEEDS,
+        Proposer.watch, "if own_term_applied:", "if True:", "seed 1",
     ),
     planted(
         "duplicate_not_attached", "mistake 23", "writes a repeated send again while the first is under way",
         Leading.judge, "if joined is not None:\n            return joined",
-        "if joined is not None:\n            return None", SEEDS,
+        "if joined is not None:\n            return None", "seed 1",
     ),
     planted(
         "old_answer_disturbs_the_new_view", "found by reading", "an old send's fate clears its twin of a later term",
@@ -251,12 +249,12 @@ SYSTEM_PLANTED: list[Planted] = [
     # ---- who may take part
     planted(
         "wiped_node_keeps_its_incarnation", "mistake 13", "comes back from an empty disk as the voter it was",
-        opening.load_records, "random.getrandbits(IDENTITY_BITS)", "1 + sum(config.node.node.encode())", SEEDS,
+        opening.load_records, "random.getrandbits(IDENTITY_BITS)", "1 + sum(config.node.node.encode())", "seed 12",
     ),
     planted(
         "majority_forms_a_group", "mistake 13", "forms a group when most configured voters are empty",
         Forming.genesis, "len(seen) == len(self._voters) and all(self._agreed.get(voter) == seen for voter in others)",
-        "2 * len(seen) > len(self._voters)", SEEDS,
+        "2 * len(seen) > len(self._voters)", "seed 10",
     ),
     planted(
         "group_forms_on_hearsay", "found by reading", "forms a group when it has heard each voter be empty once",
