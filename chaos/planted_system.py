@@ -85,8 +85,7 @@ SYSTEM_PLANTED: list[Planted] = [
     planted(
         "clean_stop_without_a_sync", "mistake 14", "declares everything durable at a clean stop and syncs nothing",
         Replica.stop, "self._disk.sync(self.log.begin_sync())", "pass",
-        "tests/broker/test_watermarks.py::"
-        "test_a_clean_stop_syncs_what_no_round_has_covered_yet",
+        "tests/broker/test_watermarks.py::test_a_clean_stop_syncs_what_no_round_has_covered_yet",
     ),
     # ---- recovery and watermarks
     Planted(
@@ -96,20 +95,17 @@ SYSTEM_PLANTED: list[Planted] = [
     planted(
         "truncation_not_synced", "rule 9", "writes over cut bytes before the cut is on disk",
         CommitLog.truncate, "write_synced(self._disk, self._tail, to % self.segment_bytes, ZERO_ENVELOPE)", "pass",
-        "tests/store/test_commitlog.py::"
-        "test_a_truncation_is_durable_when_it_returns",
+        "tests/store/test_commitlog.py::test_a_truncation_is_durable_when_it_returns",
     ),
     planted(
         "watermark_outlives_a_truncation", "mistake 12", "cuts the log and leaves the durable watermark above its end",
         Writer.truncate, "self._marks.lower(to, lambda: self._log.chain_at(to))", "pass",
-        "tests/broker/test_watermarks.py::"
-        "test_a_truncation_takes_the_watermark_along",
+        "tests/broker/test_watermarks.py::test_a_truncation_takes_the_watermark_along",
     ),
     planted(
         "queued_watermark_outlives_a_truncation", "found by reading", "saves a watermark from before a truncation",
         Watermarker.job, "if generation == self._generation:", "if True:",
-        "tests/broker/test_found_by_reading.py::"
-        "test_a_queued_watermark_is_void_after_any_truncation",
+        "tests/broker/test_found_by_reading.py::test_a_queued_watermark_is_void_after_any_truncation",
     ),
     planted(
         "watermark_beyond_the_sync", "mistake 14", "records as durable what is only written",
@@ -125,20 +121,17 @@ SYSTEM_PLANTED: list[Planted] = [
     planted(
         "repair_with_unproven_bytes", "mistake 12", "mends its log with whatever a peer has there, committed or not",
         repair.proven_end, "if end <= committed or (", "if True or (",
-        "tests/broker/test_watermarks.py::"
-        "test_a_repair_takes_no_bytes_that_only_continue_the_chain",
+        "tests/broker/test_watermarks.py::test_a_repair_takes_no_bytes_that_only_continue_the_chain",
     ),
     planted(
         "foreign_bytes_appended", "rule 9", "appends received bytes that do not continue its chain crc",
         CommitLog.append_raw, "if chain_after(rest, 0, self.chain) != first.chain:", "if False:",
-        "tests/store/test_commitlog.py::"
-        "test_raw_bytes_that_do_not_continue_our_chain_are_refused",
+        "tests/store/test_commitlog.py::test_raw_bytes_that_do_not_continue_our_chain_are_refused",
     ),
     planted(
         "drain_only_after_an_append", "found by seeds", "lets an append cut bytes that are not written yet",
         Replica._step, "self._drain()  # the own", "pass  # the own",
-        "tests/broker/test_rare_orders.py::"
-        "test_the_own_no_op_is_written_before_a_newer_leaders_append_cuts_it",
+        "tests/broker/test_rare_orders.py::test_the_own_no_op_is_written_before_a_newer_leaders_append_cuts_it",
     ),
     # ---- checkpoints, hand-over, the head of the log
     planted(
@@ -168,8 +161,7 @@ SYSTEM_PLANTED: list[Planted] = [
         "snapshot_prunes_first", "mistake 14", "removes older snapshots before the new one is on disk",
         snapshot.write, 'for copy in "01":',
         'for position, copy in _copies(disk):\n        disk.remove(_name(position, copy))\n    for copy in "01":',
-        "tests/store/test_snapshot.py::"
-        "test_a_crash_at_any_step_of_a_write_leaves_the_old_or_the_new_one",
+        "tests/store/test_snapshot.py::test_a_crash_at_any_step_of_a_write_leaves_the_old_or_the_new_one",
     ),
     planted(
         "applied_twice_below_a_snapshot", "mistake 15", "applies entries that the control state holds already",
@@ -197,8 +189,7 @@ SYSTEM_PLANTED: list[Planted] = [
         Dedup.forget_below, "self._keys =",
         "self._producers = {s: r for s, r in self._producers.items() if r.last.position >= log_start}\n"
         "    self._keys =",
-        "tests/broker/test_state.py::"
-        "test_keys_below_the_log_start_go_and_numbered_producers_stay",
+        "tests/broker/test_state.py::test_keys_below_the_log_start_go_and_numbered_producers_stay",
     ),
     planted(
         "time_follows_the_clock", "mistake 22", "stamps entries with a clock that may jump back",
@@ -216,7 +207,8 @@ SYSTEM_PLANTED: list[Planted] = [
     planted(
         "open_sends_refused_at_step_down", "mistake 24", "says refused of what another leader may still commit",
         Proposer.end_leading, "self._leading = None",
-        "self._leading = None\n    while self.pending._heap:\n        self.pending._heap.pop()[2].settle(False)", "seed 6",
+        "self._leading = None\n    while self.pending._heap:\n        self.pending._heap.pop()[2].settle(False)",
+        "seed 6",
     ),
     planted(
         "view_kept_over_a_step_down", "mistake 18", "numbers messages as it did when it led before",
@@ -243,8 +235,7 @@ SYSTEM_PLANTED: list[Planted] = [
         "read_before_applied", "mistake 18", "answers a read before its state has reached the read index",
         Replica._obey, "self._reads.append((answer.position, reply))",
         "reply(ReadResult(Outcome.DONE, answer.position))",
-        "tests/broker/test_rare_orders.py::"
-        "test_a_read_waits_until_a_backlog_of_committed_entries_is_applied",
+        "tests/broker/test_rare_orders.py::test_a_read_waits_until_a_backlog_of_committed_entries_is_applied",
     ),
     # ---- who may take part
     planted(
@@ -259,20 +250,17 @@ SYSTEM_PLANTED: list[Planted] = [
     planted(
         "group_forms_on_hearsay", "found by reading", "forms a group when it has heard each voter be empty once",
         Forming.genesis, " and all(self._agreed.get(voter) == seen for voter in others)", "",
-        "tests/broker/test_forming.py::"
-        "test_to_have_heard_everybody_is_not_enough_all_must_have_heard_the_same",
+        "tests/broker/test_forming.py::test_to_have_heard_everybody_is_not_enough_all_must_have_heard_the_same",
     ),
     # ---- found by seeds: what kept a group from coming back
     planted(
         "old_bytes_asked_for_again_and_again", "mistake 26", "reads the same old bytes anew at every probe",
         mail.Poster._fetch, "if key in self._fetching:", "if False:",
-        "tests/broker/test_rare_orders.py::"
-        "test_old_bytes_are_read_once_at_a_time_however_often_they_are_asked_for",
+        "tests/broker/test_rare_orders.py::test_old_bytes_are_read_once_at_a_time_however_often_they_are_asked_for",
     ),
     planted(
         "stranger_to_a_newer_leader", "found by seeds", "says hello to its configured voters only",
         Greeter.tick, "({leader} if leader is not None else set())", "set()",
-        "tests/broker/test_rare_orders.py::"
-        "test_a_wiped_voter_returns_to_a_leader_that_its_configuration_never_named",
+        "tests/broker/test_rare_orders.py::test_a_wiped_voter_returns_to_a_leader_that_its_configuration_never_named",
     ),
 ]  # fmt: skip

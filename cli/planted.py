@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -47,5 +48,5 @@ def planted(workers: int, *, as_json: bool) -> None:
 def _show(rows: "list[Row]") -> None:
     table = Table("planted bug", "breaks", "caught by", "which says")
     for row in rows:
-        table.add_row(row.name, row.rule, row.caught_by or "NOTHING", row.complaint)
+        table.add_row(row.name, row.rule, row.caught_by or "NOTHING", escape(row.complaint.partition("\n")[0]))
     Console().print(table, highlight=False)

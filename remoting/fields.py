@@ -32,29 +32,25 @@ class HeaderIllegal(Refused):
 
 
 def to_int(text: str) -> int:
-    value = _whole(text)
-    if not -INT_MAX <= value + 1 <= INT_MAX + 1:
-        raise ValueError
-    return value
+    # Digits first: int() alone would also take blanks and underscores.
+    if text.isdigit() or (text[:1] == "-" and text[1:].isdigit()):
+        value = int(text)
+        if -INT_MAX - 1 <= value <= INT_MAX:
+            return value
+    raise ValueError
 
 
 def to_long(text: str) -> int:
-    value = _whole(text)
-    if not -LONG_MAX <= value + 1 <= LONG_MAX + 1:
-        raise ValueError
-    return value
+    if text.isdigit() or (text[:1] == "-" and text[1:].isdigit()):
+        value = int(text)
+        if -LONG_MAX - 1 <= value <= LONG_MAX:
+            return value
+    raise ValueError
 
 
 def to_bool(text: str) -> bool:
     """As Java does: whatever is not true is false."""
     return text == "true" or text.lower() == "true"
-
-
-def _whole(text: str) -> int:
-    # int() alone would also take blanks and underscores.
-    if text.isdigit() or (text[:1] == "-" and text[1:].isdigit()):
-        return int(text)
-    raise ValueError
 
 
 Int: TypeAlias = Annotated[int, to_int]

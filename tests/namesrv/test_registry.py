@@ -143,7 +143,9 @@ STORIES = {
         n1 leader 6                 -> incarnation_refused""",
     "a wiped single node replaces itself even if its old connection still stands": """
         n0 leader 5                 -> n0@5 | 0=n0
-        n0 leader 1 incarnation 2   -> n0@1 | 0=n0""",
+        n0 leader 1 incarnation 2   -> n0@1 | 0=n0
+        n0 leader 1 incarnation 3 at n9 -> n0@1 | 0=n9
+        n4 leader 1 incarnation 4 at n9 -> n4@1 | 0=n9""",
     "an old group may come back when the new one is gone, but not with an older term than it had": """
         n0 leader 5                 -> n0@5 | 0=n0
         n0 lost                     -> gone
@@ -333,14 +335,16 @@ def test_room_is_made_by_forgetting_the_group_that_has_been_empty_longest() -> N
     assert why_refused(registry, entry("n1", "leader", 4, group="b1")) == "stale_leader_refused"
 
 
-def test_an_empty_cluster_gives_way_to_a_new_one() -> None:
-    registry = Registry(RegistryConfig(clusters_max=2))
-    registry.register(entry("n0", "leader", 5, cluster="c1", group="b1"), 0, 1)
-    registry.register(entry("n0", "leader", 5, cluster="c2", group="b2"), 0, 2)
-    registry.connection_lost(1, 10)
-    told = registry.register(entry("n0", "leader", 5, cluster="c3", group="b3"), 20, 3)
+def test_the_cluster_that_has_been_empty_longest_gives_way_to_a_new_one() -> None:
+    registry = Registry(RegistryConfig(clusters_max=3))
+    for number in (1, 2, 3):
+        registry.register(entry("n0", "leader", 5, cluster=f"c{number}", group=f"b{number}"), 0, number)
+    registry.connection_lost(2, 10)
+    registry.connection_lost(1, 20)
+    told = registry.register(entry("n0", "leader", 5, cluster="c4", group="b4"), 30, 4)
     assert names(told) == ["group_forgotten", "broker_registered", "leader_published"]
-    assert [view.cluster for view in registry.cluster_info()] == ["c2", "c3"]
+    assert dict(told[0].fields)["cluster"] == "c2"
+    assert [view.cluster for view in registry.cluster_info()] == ["c3", "c4"]
 
 
 def test_the_fence_is_remembered_for_the_stated_time_and_no_longer() -> None:
