@@ -20,7 +20,7 @@ from broker.state.commands import decode
 from broker.state.machine import QueueKey, StateMachine
 from dledger.core import Boot
 from dledger.ready import HardState as CoreHardState
-from model.errors import NotAStore
+from model.errors import NoRoom, NotAStore
 from model.ids import Incarnation, LogPosition, NodeId, Term
 from store import identity, snapshot
 from store.commitlog import CommitLog
@@ -37,6 +37,7 @@ from store.segment import segment_name
 from store.snapshot import ControlSnapshot
 
 IDENTITY_BITS = 62
+ROOM_BYTES_MIN = 64 << 10  # both copies of every small file, with the blocks and directories around them
 
 
 class Records(NamedTuple):
@@ -59,6 +60,13 @@ def check_owner(disk: Disk, config: BrokerConfig) -> StoreIdentity | None:
     elif disk.list("commitlog") or disk.list(snapshot.DIRECTORY):
         raise NotAStore(f"{disk.root} holds log files but no identity")
     return found
+
+
+def check_room(disk: Disk) -> None:
+    """Raise when the small files could not even be written; changes nothing."""
+    room = disk.room()
+    if room < ROOM_BYTES_MIN:
+        raise NoRoom(f"the disk of {disk.root} has room for {room} bytes, a start needs {ROOM_BYTES_MIN}")
 
 
 def load_records(disk: Disk, config: BrokerConfig, random: Random) -> Records:

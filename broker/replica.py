@@ -21,7 +21,7 @@ from broker.fencing import Forming, Repairing
 from broker.greeting import Greeter
 from broker.housekeeping import Housekeeping
 from broker.mail import Poster, known_chain, read_append, read_handover
-from broker.opening import Opened, check_owner, form, load_records, open_derived, open_log, scan_log
+from broker.opening import Opened, check_owner, check_room, form, load_records, open_derived, open_log, scan_log
 from broker.pending import Pending
 from broker.ports import (
     Hello,
@@ -128,6 +128,7 @@ class Replica:
     def start(self) -> None:
         """Open the directory; raises StoreError or DiskError when it cannot be used, with nothing changed."""
         check_owner(self._disk, self._config)
+        check_room(self._disk)
         self._disk.lock()
         try:
             self._records = load_records(self._disk, self._config, self._random)
@@ -149,13 +150,16 @@ class Replica:
         if self.phase is Phase.STOPPED:
             return
         clean = self.phase is not Phase.REPAIRING
-        if self.phase is Phase.RUNNING and self.core is not None:
-            self._disk.sync(self.log.begin_sync())
-            self._house.close()
-        self._shut("stopped")
-        if clean:
-            self._disk.remove("abort")
-            self._disk.sync_dir("")
+        try:
+            if self.phase is Phase.RUNNING and self.core is not None:
+                self._disk.sync(self.log.begin_sync())
+                self._house.close()
+            self._shut("stopped")
+            if clean:
+                self._disk.remove("abort")
+                self._disk.sync_dir("")
+        except DiskError as error:  # as after a crash: the next start verifies what is there
+            self.fail(f"{error}")
         self._disk.unlock()
 
     def fail(self, why: str) -> None:

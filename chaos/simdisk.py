@@ -240,6 +240,11 @@ class SimDisk:
             return 1.0
         return self._used / self.capacity if self.capacity else 0.0
 
+    def room(self) -> int:
+        if self.full:
+            return 0
+        return max(0, self.capacity - self._used) if self.capacity else 1 << 40
+
     def lock(self) -> None:
         if self._locked:
             raise locked(self.root)

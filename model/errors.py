@@ -158,6 +158,11 @@ class StoreLocked(StoreError):
     do = "stop the other process, or use another directory"
 
 
+class NoRoom(StoreError):
+    means = "a node that cannot write cannot start; nothing was touched"
+    do = "free space on the disk and start the node again"
+
+
 class WrongStore(StoreError):
     means = "the directory belongs to another node, group or cluster, or was made with other cluster-wide settings"
     do = "check the directory and the names in the configuration; nothing in it was touched"

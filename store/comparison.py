@@ -195,6 +195,9 @@ class ComparingDisk:
     def usage(self) -> float:
         return 0.0
 
+    def room(self) -> int:
+        return 0
+
     def lock(self) -> None:
         """It belongs to one reader."""
 

@@ -133,6 +133,9 @@ class Disk(Protocol):
     def usage(self) -> float:
         """Used share of the file system, 0 to 1."""
 
+    def room(self) -> int:
+        """Bytes that can still be written."""
+
     def lock(self) -> None:
         """Own the tree, or raise StoreLocked."""
 

@@ -11,7 +11,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -208,10 +208,16 @@ class RealDisk:
     def replace(self, name: str, data: bytes) -> None:
         temporary = name + TEMPORARY
         file = self.open(temporary)
-        file.truncate(0)
-        file.write_at(0, data)
-        self.sync(self.ticket([file]))
-        file.close()
+        try:
+            file.truncate(0)
+            file.write_at(0, data)
+            self.sync(self.ticket([file]))
+        except DiskError:
+            with suppress(OSError):  # on a full disk nothing half-made should stay behind
+                os.unlink(self._path(temporary))
+            raise
+        finally:
+            file.close()
         self.rename(temporary, name)
         self.sync_dir(os.path.dirname(name))
 
@@ -233,6 +239,11 @@ class RealDisk:
             state = os.statvfs(self.root)
         used = state.f_blocks - state.f_bfree
         return used / max(1, used + state.f_bavail)  # root's reserve is out of reach for us, as df counts it
+
+    def room(self) -> int:
+        with _named("measure the space", self.root):
+            state = os.statvfs(self.root)
+        return state.f_bavail * state.f_frsize
 
     def lock(self) -> None:
         with _named("lock", LOCK_NAME):
