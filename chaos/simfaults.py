@@ -273,7 +273,8 @@ class Nemesis:
         oracles, membership = self._cluster.oracles, self._membership()
         for node in self._cluster.nodes.values():
             if node.damaged and node.replica is not None and node.replica.core is not None:
-                start, end = node.replica.log.start, min(node.replica.core.commit, node.replica.core.durable)
+                # Not only to its own commit: after a repair a node knows less to be committed than it holds.
+                start, end = node.replica.log.start, min(node.replica.core.durable, len(oracles.committed))
                 node.damaged = not oracles.holds(node.disk, start, end)
         if self._wiped is not None and membership is not None:
             node = self._cluster.nodes[self._wiped]  # type: ignore[index]

@@ -200,7 +200,8 @@ class Run:
         if not cluster.violations:
             for node in cluster.nodes.values():
                 replica = node.replica
-                if replica is not None and replica.core is not None and replica.phase is Phase.RUNNING:
+                runs = replica is not None and replica.core is not None and replica.phase is Phase.RUNNING
+                if replica is not None and runs and not node.damaged:  # who was removed may rot: nobody heals it
                     cluster.oracles.scan(node.name, replica)
                     finals.append(final_of(node, replica))
         anonymous = frozenset(producer.name for producer in self.producers if producer.name.startswith("a"))
