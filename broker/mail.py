@@ -114,15 +114,18 @@ class Poster:
         return position // size <= self._log.end // size - MAPPED_SEGMENTS
 
     def _cold_bytes(self, message: Message) -> Message | Damage | None:
-        if message.position < self._log.start:
-            return None  # dropped meanwhile; the follower will be handed over
+        reason = None
         try:
             data = self._log.read(message.position, message.end)
             entry.inspect(data, message.position)
         except CorruptEntry as error:
-            return Damage(error.position, error.reason, message.end)
+            reason = error.reason
         except DiskError as error:
-            return None if message.position < self._log.start else Damage(message.position, str(error), message.end)
+            reason = str(error)
+        if not self._log.start <= message.position < message.end <= self._log.end:
+            return None  # dropped or cut meanwhile: nobody wants these bytes any more, and they are no damage
+        if reason is not None:
+            return Damage(message.position, reason, message.end)
         return message._replace(payload=[data], runs=())
 
     def _post_cold(self, result: Message | Damage | Exception | None) -> None:
