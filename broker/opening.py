@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from broker.codec import decode_membership, encode_membership, first_membership
 from broker.config import BrokerConfig
+from broker.repair import mending_done, mending_from
 from broker.state.commands import decode
 from broker.state.machine import QueueKey, StateMachine
 from dledger.core import Boot
@@ -110,6 +111,7 @@ def scan_log(disk: Disk, config: BrokerConfig, records: Records, *, whole: bool)
     if control is None:
         return Scanned(scan(disk, size, 0, 0, 0), whole=True)
     whole = whole or durable < control.position  # a hand-over broke off: the log may not reach the snapshot yet
+    whole = whole or mending_from(disk, control.position) < control.position  # and so may a repair
     if whole or not _files_are_there(disk, size, control.log_start, control.position):
         return Scanned(scan(disk, size, control.log_start, control.base_chain, durable), whole=True)
     return Scanned(scan(disk, size, control.position, control.chain, durable), whole=False)
@@ -155,8 +157,9 @@ def open_log(disk: Disk, config: BrokerConfig, records: Records, scanned: Scanne
         runs, rows = _joined_runs(control.epochs, found.runs), (*control.memberships, *found.memberships)
     log = CommitLog.open_at(
         disk, config.store.segment_bytes, control.log_start, control.base_chain, found.end, found.chain,
-        time_ms=time_ms, durable=records.marks.durable, marks=marks,
+        time_ms=time_ms, durable=mending_from(disk, records.marks.durable), marks=marks,
     )  # fmt: skip
+    mending_done(disk)
     boot = Boot(
         hard_state=hard,
         start=LogPosition(control.log_start),

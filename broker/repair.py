@@ -11,6 +11,7 @@ from store.entry import ENVELOPE_BYTES, CorruptEntry, peek, verify
 from store.scan import repair_in_place
 from store.segment import segment_name
 
+MENDING = "config/mending"
 GIVE_BYTES = 1 << 20  # in one answer; at least one entry
 
 
@@ -31,8 +32,29 @@ def proven_end(
 
 
 def mend(disk: Disk, segment_bytes: int, position: int, chain: int, payload: bytes, end: int) -> tuple[int, int]:
-    """Write the proven part; the position and chain crc reached."""
-    return repair_in_place(disk, segment_bytes, position, payload[: end - position], chain)
+    """Write the proven part; the position and chain crc reached.
+
+    The record outlives a failed sync: the next process would see the mended bytes in the page cache, below the durable
+    watermark, and never write them again, while the disk still holds the damaged ones."""
+    disk.replace(MENDING, str(min(position, mending_from(disk, position))).encode())
+    reached = repair_in_place(disk, segment_bytes, position, payload[: end - position], chain)
+    mending_done(disk)
+    return reached
+
+
+def mending_from(disk: Disk, otherwise: int) -> int:
+    """From where on a repair that did not end has written; 0 if its record cannot be read."""
+    if not disk.exists(MENDING):
+        return otherwise
+    text = disk.read(MENDING)
+    return min(int(text), otherwise) if text.isdigit() else 0
+
+
+def mending_done(disk: Disk) -> None:
+    """What was mended is on disk."""
+    if disk.exists(MENDING):
+        disk.remove(MENDING)
+        disk.sync_dir("config")
 
 
 def _continues(disk: Disk, segment_bytes: int, position: int, chain: int) -> bool:

@@ -275,7 +275,10 @@ class ConsumeQueue:
         stop = end = base + self._file_units(base)
         while end > base:
             start = max(base, end - _TAIL_UNITS)
-            first, after, is_last = _live_run(self._read(start, stop), to_position, log_start)
+            units = self._read(start, stop)
+            first, after, is_last = _live_run(units, to_position, log_start)
+            if start == base and ((units["size"] > 0) & (units["position"] >= log_start))[:first].any():
+                return base  # younger units come first: this one is above the checkpoint and torn so that it looks old
             if not is_last:
                 raise self._damage(start + after, "good units follow a bad one")
             if after - first >= _PROOF_UNITS or (start == base and after > first):

@@ -22,6 +22,7 @@ import pytest
 
 from broker.codec import encode_membership
 from broker.config import BrokerConfig, NodeConfig
+from broker.repair import MENDING
 from broker.replica import Replica
 from broker.state import commands
 from broker.state.machine import StateMachine
@@ -222,6 +223,7 @@ def test_a_store_holds_only_files_that_are_documented(tmp_path: Path) -> None:
     replica.send(request, lambda result: None)
     replica.turn()
     replica.derived.distrust()
+    disk.replace(MENDING, b"0")  # there while a damaged node mends its log
     seen = set(disk.files())
     real = RealDisk(tmp_path)
     real.lock()

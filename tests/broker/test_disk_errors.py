@@ -15,6 +15,7 @@ from broker.housekeeping import Housekeeping
 from broker.ports import Outcome, Phase, SendRequest, SendResult
 from broker.replica import Replica
 from broker.syncing import Synced, SyncRounds
+from model.errors import NoRoom
 from store.commitlog import CommitLog
 from store.disk import DiskError
 from tests.broker.group import COARSE, Asked, FaultyDisk, Group, disk_files, request
@@ -240,7 +241,7 @@ def test_a_start_without_room_says_so_in_one_sentence_and_can_be_repeated() -> N
     group = Group(raft=COARSE)
     disk = group.nodes["n0"].disk
     disk.full = True
-    with pytest.raises(DiskError, match="the disk is full"):
+    with pytest.raises(NoRoom, match="free space on the disk"):
         group.start("n0")
     disk.full = False
     group.formed()
