@@ -60,6 +60,7 @@ class Oracles:
     committed: bytearray = field(default_factory=bytearray)
     watched: dict[str, Watched] = field(default_factory=dict)
     _history: Walk = field(default_factory=lambda: Walk(0, 0))  # of the committed log, from its first byte
+    _acked: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # by incarnation: term, position
     flipped: dict[str, set[int]] = field(default_factory=dict)  # node -> where rot struck: found by a scrub, in time
 
     # ---- a node's life -------------------------------------------------------------------------------------------
@@ -145,13 +146,26 @@ class Oracles:
     def _quorum(
         self, node: str, core: RaftCore, start: int, end: int, disk_of: Callable[[str, int], SimDisk | None]
     ) -> None:
-        membership = core.membership
         if core.role is Role.LEADER and core.epochs.term_before(core.commit) != core.term:
             self.report("W7", f"{node} commits up to {core.commit}, a byte of an older term than its own {core.term}")
-        have = [v for v in sorted(membership.voters) if self.holds(disk_of(v, membership.incarnations[v]), start, end)]
-        if 2 * len(have) <= len(membership.voters):
+        rows = core.memberships.rows  # one written in the same turn, above the commit, did not decide it
+        deciding = [rows[-1][1], rows[-2][1]] if len(rows) > 1 and rows[-1][0] >= end else [core.membership]
+        found = [self._holders(membership, core.term, start, end, disk_of) for membership in deciding]
+        if all(2 * len(have) <= len(m.voters) for have, m in zip(found, deciding, strict=True)):
             self.report("W1", f"{node} committed [{start}, {end}) in term {core.term}, durable only at "
-                              f"{have or 'nobody'} of {sorted(membership.voters)}")
+                              f"{found[0] or 'nobody'} of {sorted(deciding[0].voters)}")
+
+    def _holders(
+        self, membership: Membership, term: int, start: int, end: int, disk_of: Callable[[str, int], SimDisk | None]
+    ) -> list[str]:
+        """Voters whose disk has these bytes, or had them when they said so in this term and was wiped since."""
+        have: list[str] = []
+        for voter in sorted(membership.voters):
+            disk = disk_of(voter, membership.incarnations[voter])
+            acked_term, acked = self._acked.get((voter, membership.incarnations[voter]), (0, 0))
+            if self.holds(disk, start, end) or (disk is None and acked_term == term and acked >= end):
+                have.append(voter)
+        return have
 
     def holds(self, disk: SimDisk | None, start: int, end: int) -> bool:
         """Whether the disk's durable bytes equal the committed log there."""
@@ -187,6 +201,8 @@ class Oracles:
                 ):
                     self.report("W5", f"{node} acks {message.position}; [{start}, {message.position}) is not durable")
             watched.durable_to = message.position
+        speaker = (message.source, message.incarnation)
+        self._acked[speaker] = max(self._acked.get(speaker, (0, 0)), (message.term, message.position))
         if watched.sealed_term < message.term:
             sealed = durable_hard_state(disk)
             if sealed is None or sealed.term < message.term:

@@ -28,7 +28,7 @@ from store.derived import Derived
 from store.entry import EntryKind
 from store.preamble import parse_preamble
 
-FORMING_US = 10 * SECOND_US
+FORMING_US = 40 * SECOND_US  # the weather is on: two voters that lose a third of their letters take their time
 LIVENESS_US = 15 * SECOND_US
 POLL_US = 50 * MS_US
 SCAN_EVERY_US = 250 * MS_US
