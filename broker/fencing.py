@@ -1,8 +1,8 @@
 """What a node does before consensus may run on it: form a group, or mend its log with what peers have.
 
-Law: an empty directory forms a group only if all configured voters report empty; if a group exists, an empty node
-enters it only under the incarnation that the group's genesis names, and otherwise joins as somebody new. A node whose
-bytes do not verify below its durable watermark neither votes nor leads until they are back.
+Law: an empty directory forms a group only if all configured voters say that they see the same empty voters; if a group
+exists, an empty node enters it only under the incarnation that the group's genesis names, and otherwise joins as
+somebody new. A node whose bytes do not verify below its durable watermark neither votes nor leads until they are back.
 Does not know: the network; the Replica asks and tells."""
 
 from broker.codec import decode_membership

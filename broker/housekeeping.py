@@ -102,9 +102,12 @@ class Housekeeping:
         """What is synced now; None while the saved mark is higher: bytes were lost, and only the saved mark knows."""
         core = self._replica.core
         assert core is not None
-        if core.durable < self._marks.saved.durable:
+        return self._marks_at(core.durable, core.commit)
+
+    def _marks_at(self, durable: int, commit: int) -> Watermarks | None:
+        if durable < self._marks.saved.durable:
             return None
-        return Watermarks(core.durable, min(core.commit, core.durable), self._replica.log.chain_at(core.durable))
+        return Watermarks(durable, min(commit, durable), self._replica.log.chain_at(durable))
 
     def known_marks(self) -> Watermarks | None:
         """The same for a log that may be damaged; None when that cannot be told."""
@@ -167,12 +170,11 @@ class Housekeeping:
 
     def close(self) -> None:
         """A last checkpoint, so that the next start has nothing to do; the log is synced already."""
-        replica = self._replica
-        assert replica.core is not None
+        replica, core = self._replica, self._replica.core
+        assert core is not None
         if replica.control is None or replica.applied != replica.state.position or self.checkpointing:
             return
-        replica.core.durable = replica.core.end
-        marks = self._current_marks()
+        marks = self._marks_at(core.end, core.commit)
         if marks is not None:
             replica.derived.sync(replica.derived.flush())
             self._marks.set(marks)

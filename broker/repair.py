@@ -36,7 +36,7 @@ def mend(disk: Disk, segment_bytes: int, position: int, chain: int, payload: byt
 
     The record outlives a failed sync: the next process would see the mended bytes in the page cache, below the durable
     watermark, and never write them again, while the disk still holds the damaged ones."""
-    disk.replace(MENDING, str(min(position, mending_from(disk, position))).encode())
+    disk.replace(MENDING, str(mending_from(disk, position)).encode())
     reached = repair_in_place(disk, segment_bytes, position, payload[: end - position], chain)
     mending_done(disk)
     return reached

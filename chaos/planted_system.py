@@ -110,8 +110,7 @@ SYSTEM_PLANTED: list[Planted] = [
     planted(
         "watermark_beyond_the_sync", "mistake 14", "records as durable what is only written",
         Housekeeping._current_marks,
-        "Watermarks(core.durable, min(core.commit, core.durable), self._replica.log.chain_at(core.durable))",
-        "Watermarks(core.end, core.commit, self._replica.log.chain)", "seed 12",
+        "self._marks_at(core.durable, core.commit)", "self._marks_at(core.end, core.commit)", "seed 12",
     ),
     planted(
         "recovered_tail_not_written_again", "mistake 11", "counts on pages that a failed sync left in memory only",

@@ -8,7 +8,7 @@ from typing import NewType
 
 NodeId = NewType("NodeId", str)  # one member of a group, as the configuration names it
 GroupId = NewType("GroupId", str)  # one Raft group = one commitlog
-Incarnation = NewType("Incarnation", int)  # 63 random bits, new for every empty directory: a wiped node is another node
+Incarnation = NewType("Incarnation", int)  # 62 random bits, new for every empty directory: a wiped node is another node
 ProducerId = NewType("ProducerId", str)  # who numbers batches for deduplication
 Term = NewType("Term", int)
 LogPosition = NewType("LogPosition", int)  # byte position in the commitlog = Raft index
